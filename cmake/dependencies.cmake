@@ -1,0 +1,51 @@
+# What pudica needs from the system. A miss is an error that names the Debian package.
+function(pudica_find package debian)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "pudica needs ${package}: install it with  apt-get install ${debian}")
+  endif()
+endfunction()
+
+macro(pudica_dependencies)
+  pudica_find(Eigen3 libeigen3-dev)
+  pudica_find(fmt libfmt-dev)
+  pudica_find(spdlog libspdlog-dev)
+  pudica_find(nlohmann_json nlohmann-json3-dev)
+  if(PUDICA_TESTS)
+    pudica_find(GTest "libgtest-dev libgmock-dev")
+  endif()
+  if(PUDICA_BENCH)
+    pudica_find(benchmark libbenchmark-dev)
+  endif()
+endmacro()
+
+# Finds LibTorch in the calling directory only: its variables do not leak to the rest.
+macro(pudica_find_torch)
+  if(NOT PUDICA_CUDA AND NOT TARGET torch::cudart)
+    # Torch's own targets need this name even where no CUDA toolkit is used.
+    add_library(torch::cudart INTERFACE IMPORTED)
+  endif()
+  if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
+    set(TORCH_CUDA_ARCH_LIST 9.0)
+  endif()
+  set(CMAKE_CUDA_STANDARD 17)
+  if(NOT Torch_DIR)
+    if(NOT PUDICA_PYTHON)
+      set(PUDICA_PYTHON "$ENV{PUDICA_PYTHON}")
+    endif()
+    if(NOT PUDICA_PYTHON)
+      message(FATAL_ERROR "pudica needs LibTorch 2.11: set PUDICA_PYTHON to a Python that has "
+                          "torch 2.11.0 (scripts/test makes one), or -DPUDICA_TORCH=OFF")
+    endif()
+    execute_process(
+      COMMAND "${PUDICA_PYTHON}" -c
+              "import torch, sys; sys.stdout.write(torch.utils.cmake_prefix_path)"
+      OUTPUT_VARIABLE pudica_torch_prefix
+      RESULT_VARIABLE pudica_torch_status)
+    if(NOT pudica_torch_status EQUAL 0)
+      message(FATAL_ERROR "pudica needs LibTorch: ${PUDICA_PYTHON} cannot import torch")
+    endif()
+    list(APPEND CMAKE_PREFIX_PATH "${pudica_torch_prefix}")
+  endif()
+  find_package(Torch REQUIRED)
+endmacro()

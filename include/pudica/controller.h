@@ -1,0 +1,105 @@
+// Controller: the policy `pudica` itself. Learns segments, plans on them, keeps plans and margin.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pudica/peak_model.h"
+#include "pudica/plan_cache.h"
+#include "pudica/planner.h"
+#include "pudica/policy.h"
+#include "pudica/predictor.h"
+#include "pudica/result.h"
+
+namespace pudica {
+
+enum class WarmupMode : std::uint8_t { kRevocable, kSheltered };
+enum class ControllerState : std::uint8_t { kLearning, kPlanning, kStandingDown };
+
+std::string to_string(ControllerState state);
+
+struct ControllerOptions {
+  WarmupMode warmup_mode = WarmupMode::kRevocable;
+  std::int64_t warmup_min_steps = 2;     // learning steps before the first plan, >= 1
+  std::int64_t warmup_max_steps = 30;    // plan from then on with whatever is known
+  double warmup_fit_error = 0.01;        // relative peak error under which the model counts as fit
+  double margin_revocation_rate = 0.01;  // steps that may need a revocation, in (0, 0.5]
+  // Which modes may be planned: kinds named here. Empty: all.
+  std::vector<Mode::Kind> menu;
+  double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
+  PlannerOptions planner;
+  PredictorOptions predictor;
+  PlanCacheOptions cache;
+};
+
+// Latencies of begin_step in nanoseconds, measured by the caller (the controller has no clock).
+struct ControllerCounters {
+  std::int64_t steps = 0;
+  std::int64_t learning_steps = 0;
+  std::int64_t plans_made = 0;
+  std::int64_t infeasible_steps = 0;
+  std::int64_t revoked_steps = 0;
+  std::int64_t revocations = 0;
+  std::int64_t overruns = 0;
+  std::int64_t drifts = 0;
+};
+
+// Measured against predicted peak of one step, most recent last in the snapshot.
+struct PeakRecord {
+  std::uint64_t step = 0;
+  ShapeKey shape;
+  Bytes predicted_bytes{0};
+  Bytes measured_bytes{0};
+};
+
+struct ControllerSnapshot {
+  ControllerState state = ControllerState::kLearning;
+  std::string state_reason;
+  Bytes budget_bytes{0};
+  Bytes margin_bytes{0};     // held back at the last plan
+  double margin_fraction = 0;
+  Bytes base_bytes{0};
+  StepStructure structure;
+  ControllerCounters counters;
+  std::int64_t cache_hits = 0;
+  std::int64_t cache_misses = 0;
+  std::vector<CachedPlan> plans;
+  std::vector<LearnedQuantity> learned;
+  std::vector<PeakRecord> recent_peaks;  // bounded
+};
+
+// What a shape would need: for `estimate` and `explain`.
+struct ShapeEstimate {
+  ShapeKey shape;
+  Bytes keep_all_peak_bytes{0};
+  Bytes floor_peak_bytes{0};   // the least peak any plan of the menu reaches
+  PlanPtr plan;                // under the budget asked for
+  std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
+  bool identified = false;
+};
+
+// A state machine with no torch, no clock and no thread. Not thread-safe: one owner thread.
+class Controller : public Policy {
+ public:
+  // Takes effect at the next step.
+  virtual void set_budget(Bytes budget_bytes) = 0;
+  [[nodiscard]] virtual ControllerState state() const = 0;
+  [[nodiscard]] virtual ControllerSnapshot snapshot() const = 0;
+  // Errors: kUnavailable while learning.
+  [[nodiscard]] virtual Result<ShapeEstimate> estimate(const ShapeKey& shape,
+                                                       Bytes budget_bytes) const = 0;
+  // Costs of a step as the model predicts them. Errors: kUnavailable, naming what is unknown.
+  [[nodiscard]] virtual Result<StepCosts> costs(const StepContext& context) const = 0;
+  // Learned state under a fingerprint of the model; restore() refuses another fingerprint.
+  [[nodiscard]] virtual std::string serialize(const std::string& fingerprint) const = 0;
+  virtual Result<void> restore(const std::string& text, const std::string& fingerprint) = 0;
+};
+
+std::unique_ptr<Controller> make_controller(const ControllerOptions& options);
+
+}  // namespace pudica

@@ -1,0 +1,54 @@
+// What is measured in a step: a sequence of segments, each a stretch of the step between two marks.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pudica/mode.h"
+#include "pudica/shape_key.h"
+
+namespace pudica {
+
+// The kinds of stretches that one step is cut into, in the order in which they occur.
+enum class SegmentKind : std::uint8_t {
+  kGap,        // forward before layer `index` (gap 0: embedding)
+  kForward,    // one layer's forward
+  kHead,       // after the last layer: head, loss, the loss's backward, up to the last layer's border
+  kBackward,   // one layer's backward, its recompute included
+  kEpilogue,   // after the first layer's backward: the embedding's backward
+  kOptimizer,  // from the end of backward to the end of the step
+  kRecompute,  // the recompute inside a backward (time only; its bytes are part of kBackward)
+};
+
+std::string to_string(SegmentKind kind);
+
+// Which segment: layers of one class and mode pool their samples. Ordered, for maps.
+struct SegmentKey {
+  SegmentKind kind = SegmentKind::kForward;
+  std::uint16_t layer_class = 0;  // of a layer segment; the gap's index for kGap; 0 otherwise
+  Mode mode;                      // keep for segments without a mode
+  // Bits that change what a segment allocates: see kLastOfClass and the rest.
+  std::uint8_t variant = 0;
+
+  static constexpr std::uint8_t kLastOfClass = 1;        // first of its class in backward
+  static constexpr std::uint8_t kNoInputGradient = 2;    // its input needs no gradient
+  static constexpr std::uint8_t kGradientsPresent = 4;   // accumulation: .grad exists already
+
+  auto operator<=>(const SegmentKey&) const = default;
+};
+
+std::string to_string(const SegmentKey& key);
+
+// One measurement of one segment. Bytes are relative to the live bytes at the segment's start.
+// `deltas` are the signed sizes of its allocations (+) and frees (-) in order, in bytes; it may be
+// empty where they were not recorded, then net_bytes and peak_bytes stand alone.
+struct SegmentSample {
+  std::vector<std::int64_t> deltas;
+  std::int64_t net_bytes = 0;
+  std::int64_t peak_bytes = 0;  // >= 0 and >= net_bytes
+  double seconds = 0;           // 0: not measured
+};
+
+}  // namespace pudica

@@ -1,0 +1,68 @@
+// The peak model: what a step needs at one shape, and the peak of any plan of it, to the byte.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pudica/mode.h"
+#include "pudica/planner.h"
+
+namespace pudica {
+
+// One mode of one layer. All bytes are relative to the live bytes where the segment starts.
+struct LayerModeCosts {
+  Mode mode;
+  std::int64_t forward_net_bytes = 0;    // left live by the forward: kept tensors and the output
+  std::int64_t forward_peak_bytes = 0;
+  std::int64_t released_bytes = 0;       // of forward_net, freed in the head (autocast weight casts)
+  std::int64_t backward_peak_bytes = 0;  // recompute included
+  double extra_seconds = 0;              // over the layer's fastest mode
+};
+
+struct LayerCosts {
+  std::uint16_t layer_class = 0;
+  std::int64_t gap_net_bytes = 0;   // forward between the layer before and this one
+  std::int64_t gap_peak_bytes = 0;  // (layer 0: everything before it, the embedding)
+  // Forward net + backward net of the layer with `keep`: parameter gradients that appear, mostly.
+  std::int64_t residue_bytes = 0;
+  std::vector<LayerModeCosts> modes;
+};
+
+// Everything a step needs at one shape, above the bytes live when it begins.
+struct StepCosts {
+  std::vector<LayerCosts> layers;
+  std::int64_t head_net_bytes = 0;  // with no `released_bytes` in it
+  std::int64_t head_peak_bytes = 0;
+  std::int64_t epilogue_net_bytes = 0;
+  std::int64_t epilogue_peak_bytes = 0;
+  std::int64_t optimizer_peak_bytes = 0;
+  double step_seconds = 0;  // with every layer in its fastest mode; 0: unknown
+};
+
+// Peak of a plan above the step's base bytes. In order (reference: the formula of docs/architecture.md):
+//   live = 0
+//   each layer i:    peak >= live + gap_peak;  live += gap_net;
+//                    peak >= live + forward_peak(m);  live += forward_net(m)
+//   head:            peak >= live + head_peak;  live += head_net - sum released(m)
+//   i = L-1 .. 0:    peak >= live + backward_peak(m);
+//                    live += residue + released(m) - forward_net(m)
+//   epilogue:        peak >= live + epilogue_peak;  live += epilogue_net
+//   optimizer:       peak >= live + optimizer_peak
+// Requires: choice.size() == layers.size(), entries index LayerCosts::modes.
+std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice);
+
+// Sum of the chosen modes' extra_seconds.
+double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice);
+
+// The planning problem in the planner's form. A plan that fits `chain` within
+// available - offset_bytes has step_peak_bytes <= available; the converse holds but for
+// released_bytes, whose effect on forward peaks is bounded from above.
+struct ChainProblem {
+  Chain chain;
+  std::int64_t offset_bytes = 0;    // live before layer 0 (gap 0's net)
+  std::int64_t constant_bytes = 0;  // the most that segments no plan can change need, above base
+};
+ChainProblem to_chain(const StepCosts& costs);
+
+}  // namespace pudica

@@ -1,0 +1,35 @@
+// Plan: one mode per layer, with what it is predicted to need and why it was chosen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pudica/bytes.h"
+#include "pudica/mode.h"
+#include "pudica/shape_key.h"
+
+namespace pudica {
+
+// Immutable once published; shared between the policy, the hook layer and reporters.
+struct Plan {
+  std::uint64_t id = 0;
+  ShapeKey shape;
+  std::vector<Mode> modes;             // by layer index; layers beyond it run `default_mode`
+  Mode default_mode = Mode::keep();
+  // The first layer of each class (and variant) runs `full`, to teach the class's menu. Only used
+  // for layers beyond `modes`.
+  bool teach_first_of_class = false;
+  // Kept layers own their saved tensors, so that they can be revoked. False: hook-free keep.
+  bool revocable = true;
+  bool feasible = true;                // false: even the floor exceeds the budget
+  Bytes predicted_peak_bytes{0};       // absolute, base included; 0: not predicted
+  double predicted_extra_seconds = 0;
+  double certified_gap_seconds = 0;    // no plan that fits is faster by more than this
+  std::string reason;                  // in words, for `explain`
+};
+
+using PlanPtr = std::shared_ptr<const Plan>;
+
+}  // namespace pudica

@@ -1,0 +1,70 @@
+// Planner: the least-time choice of one mode per layer whose peak fits the bytes available.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "pudica/result.h"
+
+namespace pudica {
+
+// One mode of one layer in the chain recursion R_i = max(W_i(m), s_i(m) + R_{i+1})
+// (docs: the peak model). Bytes are exact; they may be any size below 2^62.
+struct ChainMode {
+  std::int64_t kept_bytes = 0;  // s: live from this layer's forward to its backward
+  std::int64_t peak_bytes = 0;  // W: the most this layer needs above what earlier layers hold
+  std::int64_t time_ns = 0;     // extra time over the cheapest way, >= 0
+};
+
+// The planning problem of one step at one shape.
+struct Chain {
+  std::vector<std::vector<ChainMode>> layers;  // in execution order, each with >= 1 mode
+  std::int64_t tail_bytes = 0;                 // W_loss: above everything kept
+};
+
+// A choice of modes with its exact peak and time.
+struct ChainPlan {
+  std::vector<std::uint8_t> choice;    // index into Chain::layers[i]
+  std::int64_t peak_bytes = 0;         // exact R_1 of the choice
+  std::int64_t time_ns = 0;            // exact sum
+  std::int64_t lower_bound_ns = 0;     // certificate: no plan that fits is faster than this
+};
+
+// One point of the frontier: the fastest known plan for budgets from peak_bytes on.
+struct FrontierPoint {
+  std::int64_t peak_bytes = 0;
+  std::int64_t time_ns = 0;
+};
+
+struct PlannerOptions {
+  std::int32_t first_cells = 512;    // table of the first stage
+  std::int32_t second_cells = 1024;  // table of the second stage
+  std::int32_t frontier_cells = 2048;
+};
+
+// The least R_1 that any choice reaches, and the choice that reaches it.
+ChainPlan floor_plan(const Chain& chain);
+
+// Exact peak and time of a choice. Requires: choice.size() == layers.size(), entries in range.
+ChainPlan evaluate(const Chain& chain, std::span<const std::uint8_t> choice);
+
+// Plans on one chain at a time; reuses its buffers. Not thread-safe: one owner thread.
+class Planner {
+ public:
+  virtual ~Planner() = default;
+
+  // The best plan with R_1 <= available_bytes. `warm`: a choice known from a similar shape, tried
+  // first (may be empty; ignored where it does not fit). Errors: kOverBudget when even the floor
+  // does not fit, with floor and shortage in the message; kInvalidArgument for an empty layer.
+  virtual Result<ChainPlan> solve(const Chain& chain, std::int64_t available_bytes,
+                                  std::span<const std::uint8_t> warm) = 0;
+
+  // The whole frontier, peak ascending and time strictly descending; one pass for every budget.
+  virtual Result<std::vector<FrontierPoint>> frontier(const Chain& chain) = 0;
+};
+
+std::unique_ptr<Planner> make_planner(const PlannerOptions& options);
+
+}  // namespace pudica

@@ -1,0 +1,74 @@
+// Policy: the rule that turns a shape key into a plan, and learns from what the step did.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pudica/bytes.h"
+#include "pudica/layer_profile.h"
+#include "pudica/plan.h"
+#include "pudica/result.h"
+#include "pudica/shape_key.h"
+
+namespace pudica {
+
+// The layers of a step in execution order, as the hook layer sees them.
+struct StepStructure {
+  struct Layer {
+    std::uint16_t layer_class = 0;
+    std::uint8_t variant = 0;  // SegmentKey::kLastOfClass | kNoInputGradient
+    bool operator==(const Layer&) const = default;
+  };
+  std::vector<Layer> layers;
+  std::vector<std::string> class_names;  // by layer_class
+  bool operator==(const StepStructure&) const = default;
+};
+
+// What is known when a step begins.
+struct StepContext {
+  ShapeKey shape;
+  Bytes base_bytes{0};    // live when the step begins
+  Bytes budget_bytes{0};  // the most that may be in use at once
+  bool gradients_present = false;  // accumulation: .grad exists already
+};
+
+// What a policy wants of a step.
+struct StepDecision {
+  PlanPtr plan;
+  bool record = false;  // measure every segment of this step
+};
+
+struct SegmentObservation {
+  SegmentKey key;
+  std::int32_t layer = -1;  // index in execution order; -1 where it belongs to no layer
+  SegmentSample sample;
+};
+
+// What a step did.
+struct StepOutcome {
+  StepContext context;
+  PlanPtr plan;
+  Bytes peak_bytes{0};  // measured, absolute
+  double seconds = 0;
+  std::int64_t revocations = 0;
+  bool overrun = false;
+  bool failed = false;  // the step did not end (exception); its measurements are partial
+  std::vector<SegmentObservation> segments;  // empty unless recorded
+};
+
+// Not thread-safe: one owner thread. Never throws for any sequence of valid calls.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  [[nodiscard]] virtual std::string name() const = 0;
+  // Before the first step where it is known, and whenever the layers of a step changed.
+  virtual void on_structure(const StepStructure& structure) = 0;
+  virtual StepDecision begin_step(const StepContext& context) = 0;
+  virtual void end_step(const StepOutcome& outcome) = 0;
+};
+
+}  // namespace pudica

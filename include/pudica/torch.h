@@ -1,0 +1,141 @@
+// The hook layer's API for LibTorch programs: attach, run layers, hold the budget.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pudica/bytes.h"
+#include "pudica/plan.h"
+#include "pudica/policy.h"
+#include "pudica/result.h"
+#include "pudica/shape_key.h"
+
+namespace pudica {
+
+// soft: at the budget kept layers are revoked; with nothing left the allocation goes through and
+// the step counts as an overrun. hard: the allocator refuses (c10::OutOfMemoryError).
+enum class Enforcement : std::uint8_t { kSoft, kHard };
+
+// A layer: tensors in, tensors out. Must give the same values when called again with the same
+// inputs, random state and parameters. It may outlive the call (until the backward): capture by
+// value what it needs.
+using LayerFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+struct AttachOptions {
+  Bytes budget_bytes{0};  // 0: measured, not limited
+  Enforcement enforcement = Enforcement::kSoft;
+  // Null: the policy `pudica` with default options. Shared so that the caller can inspect it.
+  std::shared_ptr<Policy> policy;
+  // The model's parameters, to see whether gradients exist already. May be empty.
+  std::vector<at::Tensor> parameters;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+};
+
+// What one step did, for reports.
+struct StepReport {
+  std::uint64_t step = 0;
+  ShapeKey shape;
+  PlanPtr plan;               // null: no plan (detached or standing down)
+  Bytes base_bytes{0};
+  Bytes peak_bytes{0};        // measured
+  Bytes budget_bytes{0};
+  std::int64_t layer_calls = 0;
+  std::int64_t recomputed_layers = 0;  // by plan or after a revocation
+  std::int64_t revocations = 0;
+  bool overrun = false;
+  bool recorded = false;      // a learning step: segments were measured
+  std::int64_t plan_ns = 0;   // time spent in begin_step of the policy
+};
+
+// One attached model. Not thread-safe: the methods are called by the thread that trains; the
+// backward may run on other threads. A failure inside pudica never reaches the caller: training
+// goes on without a plan, `failures()` rises and one line is logged.
+class Handle {
+ public:
+  virtual ~Handle() = default;
+
+  // A step is one forward and backward (and optimizer step). begin_step closes an open step first.
+  virtual void begin_step(const ShapeKey& shape) = 0;
+  // After the optimizer's step, or after backward where no optimizer step follows.
+  virtual StepReport end_step() = 0;
+
+  // Runs layer `index` (0-based, in execution order) under the plan of the current step. Layers of
+  // the same `layer_class` have the same code and parameter shapes. Outside a step, or with
+  // gradients off, it just calls `function`. Exceptions of `function` pass through.
+  virtual std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
+                                        std::vector<at::Tensor> inputs,
+                                        const std::string& layer_class) = 0;
+
+  // One tensor in, one tensor out.
+  at::Tensor layer(std::int64_t index, const std::function<at::Tensor(const at::Tensor&)>& function,
+                   const at::Tensor& input, const std::string& layer_class = "layer");
+
+  // Runs the modules of a torch::nn::Sequential one by one, each as one layer.
+  template <typename Sequential>
+  at::Tensor run(Sequential& sequential, at::Tensor input) {
+    std::int64_t index = 0;
+    for (auto item = sequential->begin(); item != sequential->end(); ++item, ++index) {
+      auto module = *item;  // AnyModule: shared ownership, lives until the backward
+      input = layer(index, [module](const at::Tensor& x) mutable { return module.forward(x); },
+                    input, module_class(*module.ptr()));
+    }
+    return input;
+  }
+
+  // Runs the modules of a torch::nn::ModuleList, all of type `Module` with forward(Tensor).
+  template <typename Module, typename ModuleList>
+  at::Tensor run_as(ModuleList& list, at::Tensor input) {
+    std::int64_t index = 0;
+    for (const auto& item : *list) {
+      auto module = std::dynamic_pointer_cast<Module>(item);
+      TORCH_CHECK(module, "pudica: module ", index, " of the list is a ", item->name(),
+                  ", expected the type given to run_as");
+      input = layer(index, [module](const at::Tensor& x) { return module->forward(x); }, input,
+                    module_class(*module));
+      ++index;
+    }
+    return input;
+  }
+
+  // Takes effect at the next step.
+  virtual void set_budget(Bytes budget_bytes) = 0;
+  [[nodiscard]] virtual Policy& policy() = 0;
+  // Failures inside pudica that were contained.
+  [[nodiscard]] virtual std::int64_t failures() const = 0;
+  // Leaves no hook and no cap. Idempotent; also done by the destructor. Frames of a forward whose
+  // backward has not run yet stay usable.
+  virtual void detach() = 0;
+
+ private:
+  template <typename M>
+  static std::string module_class(const M& module) {
+    std::string text = module.name();
+    for (const auto& parameter : module.parameters()) {
+      text += '|';
+      for (const auto size : parameter.sizes()) text += std::to_string(size) + 'x';
+    }
+    return text;
+  }
+};
+
+// Attaches to this process's allocator and autograd engine. With PUDICA_DISABLE=1 the handle is
+// inert. Errors: kInvalidArgument (negative budget, a device that is neither CPU nor CUDA),
+// kUnavailable (another handle holds the same device, or the hook layer's self-test failed).
+Result<std::unique_ptr<Handle>> attach(AttachOptions options);
+
+// Bytes in use now and the highest since the last reset on a device, as the budget counts them.
+// Works with and without an attached handle. On CPU only bytes allocated after the first call of
+// attach() or install_meter() are seen.
+void install_meter();
+Bytes bytes_in_use(c10::Device device);
+Bytes peak_bytes_in_use(c10::Device device);
+void reset_peak_bytes(c10::Device device);
+
+}  // namespace pudica

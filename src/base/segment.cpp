@@ -1,0 +1,49 @@
+#include <string>
+
+#include "pudica/layer_profile.h"
+#include "pudica/predictor.h"
+
+namespace pudica {
+
+std::string to_string(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::kGap:
+      return "gap";
+    case SegmentKind::kForward:
+      return "forward";
+    case SegmentKind::kHead:
+      return "head";
+    case SegmentKind::kBackward:
+      return "backward";
+    case SegmentKind::kEpilogue:
+      return "epilogue";
+    case SegmentKind::kOptimizer:
+      return "optimizer";
+    case SegmentKind::kRecompute:
+      return "recompute";
+  }
+  return "unknown";
+}
+
+std::string to_string(const SegmentKey& key) {
+  std::string text = to_string(key.kind) + "/" + std::to_string(key.layer_class) + "/" +
+                     to_string(key.mode);
+  if ((key.variant & SegmentKey::kLastOfClass) != 0) text += "/last";
+  if ((key.variant & SegmentKey::kNoInputGradient) != 0) text += "/no-input-gradient";
+  if ((key.variant & SegmentKey::kGradientsPresent) != 0) text += "/accumulating";
+  return text;
+}
+
+std::string to_string(PredictionBasis basis) {
+  switch (basis) {
+    case PredictionBasis::kExact:
+      return "exact";
+    case PredictionBasis::kLeastSquares:
+      return "least squares";
+    case PredictionBasis::kScaled:
+      return "scaled";
+  }
+  return "unknown";
+}
+
+}  // namespace pudica

@@ -18,6 +18,9 @@ struct Plan {
   ShapeKey shape;
   std::vector<Mode> modes;             // by layer index; layers beyond it run `default_mode`
   Mode default_mode = Mode::keep();
+  // Per layer, may be shorter than `modes` (then 0). 1: this `full` layer is recomputed as one with
+  // the `full` layer before it (a joint segment); only the segment's first input is held.
+  std::vector<std::uint8_t> joined;
   // The first layer of each class (and variant) runs `full`, to teach the class's menu. Only used
   // for layers beyond `modes`.
   bool teach_first_of_class = false;

@@ -1,0 +1,31 @@
+// From the costs of a step to a published plan: the one place where planner output becomes a Plan.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pudica/peak_model.h"
+#include "pudica/plan.h"
+#include "pudica/planner.h"
+#include "pudica/policy.h"
+
+namespace pudica {
+
+struct PlanRequest {
+  StepContext context;
+  Bytes margin_bytes{0};        // held back from the budget
+  double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
+};
+
+struct BuiltPlan {
+  Plan plan;                          // id 0: the caller numbers it
+  std::vector<std::uint8_t> choice;   // menu index per layer
+};
+
+// Solves for context.budget - margin - base. Where nothing fits, the plan of least peak with
+// feasible = false and a reason that names budget, floor and shortage. Never fails for valid costs.
+BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest& request,
+                     std::span<const std::uint8_t> warm);
+
+}  // namespace pudica

@@ -28,6 +28,14 @@ enum class Enforcement : std::uint8_t { kSoft, kHard };
 // value what it needs.
 using LayerFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
+struct LayerOptions {
+  // Layers of one class have the same code and parameter shapes: they share one learned model.
+  std::string layer_class = "layer";
+  // Tensors that the function changes besides its outputs (batch norm's running statistics): put
+  // back after a recompute.
+  std::vector<at::Tensor> buffers;
+};
+
 struct AttachOptions {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
@@ -66,16 +74,23 @@ class Handle {
   // After the optimizer's step, or after backward where no optimizer step follows.
   virtual StepReport end_step() = 0;
 
-  // Runs layer `index` (0-based, in execution order) under the plan of the current step. Layers of
-  // the same `layer_class` have the same code and parameter shapes. Outside a step, or with
-  // gradients off, it just calls `function`. Exceptions of `function` pass through.
+  // Runs layer `index` (0-based, in execution order) under the plan of the current step. Outside a
+  // step, inside another layer, or with gradients off, it just calls `function`. Exceptions of
+  // `function` pass through.
   virtual std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                         std::vector<at::Tensor> inputs,
-                                        const std::string& layer_class) = 0;
+                                        const LayerOptions& options) = 0;
 
   // One tensor in, one tensor out.
   at::Tensor layer(std::int64_t index, const std::function<at::Tensor(const at::Tensor&)>& function,
-                   const at::Tensor& input, const std::string& layer_class = "layer");
+                   const at::Tensor& input, const LayerOptions& options = {}) {
+    return layer(
+        index,
+        [function](const std::vector<at::Tensor>& inputs) {
+          return std::vector<at::Tensor>{function(inputs[0])};
+        },
+        std::vector<at::Tensor>{input}, options)[0];
+  }
 
   // Runs the modules of a torch::nn::Sequential one by one, each as one layer.
   template <typename Sequential>
@@ -84,7 +99,7 @@ class Handle {
     for (auto item = sequential->begin(); item != sequential->end(); ++item, ++index) {
       auto module = *item;  // AnyModule: shared ownership, lives until the backward
       input = layer(index, [module](const at::Tensor& x) mutable { return module.forward(x); },
-                    input, module_class(*module.ptr()));
+                    input, module_options(*module.ptr()));
     }
     return input;
   }
@@ -98,7 +113,7 @@ class Handle {
       TORCH_CHECK(module, "pudica: module ", index, " of the list is a ", item->name(),
                   ", expected the type given to run_as");
       input = layer(index, [module](const at::Tensor& x) { return module->forward(x); }, input,
-                    module_class(*module));
+                    module_options(*module));
       ++index;
     }
     return input;
@@ -115,13 +130,13 @@ class Handle {
 
  private:
   template <typename M>
-  static std::string module_class(const M& module) {
-    std::string text = module.name();
+  static LayerOptions module_options(const M& module) {
+    LayerOptions options{module.name(), module.buffers()};
     for (const auto& parameter : module.parameters()) {
-      text += '|';
-      for (const auto size : parameter.sizes()) text += std::to_string(size) + 'x';
+      options.layer_class += '|';
+      for (const auto size : parameter.sizes()) options.layer_class += std::to_string(size) + 'x';
     }
-    return text;
+    return options;
   }
 };
 

@@ -1,0 +1,52 @@
+// Ambient: the thread's state that a layer's forward depends on beside its inputs.
+#pragma once
+
+#include <ATen/Tensor.h>
+#include <ATen/core/MT19937RNGEngine.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace pudica::hooks {
+
+// Random state (CPU, and one CUDA device where the layer runs there) and autocast state. The CPU
+// generator is copied by value: no tensor, no allocation through the metered allocator.
+class Ambient {
+ public:
+  static Ambient capture(c10::Device device);
+  // Makes this the thread's state.
+  void apply() const;
+  [[nodiscard]] bool autocast() const { return autocast_[0].enabled || autocast_[1].enabled; }
+
+ private:
+  struct Autocast {
+    bool enabled = false;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+  };
+
+  c10::Device device_ = c10::Device(c10::DeviceType::CPU);
+  std::optional<at::mt19937> cpu_engine_;
+  std::optional<float> next_float_normal_;
+  std::optional<double> next_double_normal_;
+  at::Tensor device_random_state_;  // CUDA only: seed and offset, 16 bytes
+  Autocast autocast_[2];            // CPU, CUDA
+  bool autocast_cache_ = true;
+};
+
+// Applies an ambient for its lifetime and puts the thread's own back. Raises the autocast nesting
+// so that weight casts made inside are cleared with it: they would otherwise outlive the
+// optimizer's step and be stale in the next one.
+class AmbientGuard {
+ public:
+  explicit AmbientGuard(const Ambient& ambient, c10::Device device);
+  ~AmbientGuard();
+  AmbientGuard(const AmbientGuard&) = delete;
+  AmbientGuard& operator=(const AmbientGuard&) = delete;
+
+ private:
+  Ambient before_;
+};
+
+}  // namespace pudica::hooks

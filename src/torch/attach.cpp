@@ -1,0 +1,138 @@
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "pudica/controller.h"
+#include "pudica/torch.h"
+#include "torch/forwarding_engine.h"
+#include "torch/meter.h"
+#include "torch/session.h"
+
+namespace pudica {
+namespace {
+
+// Runs everything and touches nothing: PUDICA_DISABLE=1.
+class InertHandle final : public Handle {
+ public:
+  explicit InertHandle(std::shared_ptr<Policy> policy) : policy_(std::move(policy)) {}
+
+  void begin_step(const ShapeKey& shape) override { shape_ = shape; }
+  StepReport end_step() override {
+    StepReport report;
+    report.shape = shape_;
+    return report;
+  }
+  std::vector<at::Tensor> layer(std::int64_t /*index*/, const LayerFunction& function,
+                                std::vector<at::Tensor> inputs,
+                                const LayerOptions& /*options*/) override {
+    return function(inputs);
+  }
+  void set_budget(Bytes /*budget_bytes*/) override {}
+  [[nodiscard]] Policy& policy() override { return *policy_; }
+  [[nodiscard]] std::int64_t failures() const override { return 0; }
+  void detach() override {}
+
+ private:
+  std::shared_ptr<Policy> policy_;
+  ShapeKey shape_;
+};
+
+std::mutex devices_mutex;
+std::set<std::string> attached_devices;
+
+// A Session that gives its device back when it is detached.
+class DeviceHolder final : public Handle {
+ public:
+  DeviceHolder(std::unique_ptr<Handle> session, std::string device)
+      : session_(std::move(session)), device_(std::move(device)) {}
+  ~DeviceHolder() override { give_back(); }
+
+  void begin_step(const ShapeKey& shape) override { session_->begin_step(shape); }
+  StepReport end_step() override { return session_->end_step(); }
+  std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
+                                std::vector<at::Tensor> inputs,
+                                const LayerOptions& options) override {
+    return session_->layer(index, function, std::move(inputs), options);
+  }
+  void set_budget(Bytes budget_bytes) override { session_->set_budget(budget_bytes); }
+  [[nodiscard]] Policy& policy() override { return session_->policy(); }
+  [[nodiscard]] std::int64_t failures() const override { return session_->failures(); }
+  void detach() override { give_back(); }
+
+ private:
+  void give_back() {
+    session_->detach();
+    const std::lock_guard lock(devices_mutex);
+    if (!device_.empty()) attached_devices.erase(device_);
+    device_.clear();
+    if (attached_devices.empty()) hooks::uninstall_engine();
+  }
+
+  std::unique_ptr<Handle> session_;
+  std::string device_;
+};
+
+bool disabled_by_environment() {
+  const char* value = std::getenv("PUDICA_DISABLE");
+  return value != nullptr && std::string(value) == "1";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
+  if (options.budget_bytes < Bytes(0)) {
+    return invalid_argument("budget is " + std::to_string(options.budget_bytes.count()) +
+                            " bytes; expected 0 (unlimited) or more");
+  }
+  if (!options.policy) options.policy = make_controller(ControllerOptions{});
+  if (disabled_by_environment()) {
+    return std::unique_ptr<Handle>(std::make_unique<InertHandle>(std::move(options.policy)));
+  }
+  if (!options.device.is_cpu() && !options.device.is_cuda()) {
+    return invalid_argument("cannot attach to device " + options.device.str() +
+                            "; expected cpu or cuda");
+  }
+  hooks::Meter* meter = hooks::meter_for(options.device);
+  if (meter == nullptr) {
+    return Error{ErrorCode::kUnavailable, "no meter for device " + options.device.str() +
+                                              ": libpudica_torch_cuda is not loaded"};
+  }
+  hooks::install_engine();
+  if (!hooks::engine_self_test()) {
+    hooks::uninstall_engine();
+    return Error{ErrorCode::kUnavailable,
+                 "the hook layer's self-test failed: this build of torch does not ask the default "
+                 "engine for saved-tensor hooks (built for torch 2.11)"};
+  }
+  const std::string device = options.device.str();
+  {
+    const std::lock_guard lock(devices_mutex);
+    if (!attached_devices.insert(device).second) {
+      return Error{ErrorCode::kUnavailable, "another handle is attached to device " + device +
+                                                "; detach it first"};
+    }
+  }
+  auto session = std::make_unique<hooks::Session>(std::move(options), *meter);
+  return std::unique_ptr<Handle>(std::make_unique<DeviceHolder>(std::move(session), device));
+}
+
+void install_meter() { hooks::cpu_meter(); }
+
+namespace {
+
+hooks::Meter& require_meter(c10::Device device) {
+  hooks::Meter* meter = hooks::meter_for(device);
+  TORCH_CHECK(meter != nullptr, "pudica: no meter for device ", device.str());
+  return *meter;
+}
+
+}  // namespace
+
+Bytes bytes_in_use(c10::Device device) { return Bytes(require_meter(device).in_use_bytes()); }
+Bytes peak_bytes_in_use(c10::Device device) { return Bytes(require_meter(device).peak_bytes()); }
+void reset_peak_bytes(c10::Device device) { require_meter(device).reset_peak(); }
+
+}  // namespace pudica

@@ -1,0 +1,146 @@
+// The CPU meter: torch's CPU allocator with a count in front of every block.
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+#include "torch/meter.h"
+#include "torch/recorder.h"
+
+namespace pudica::hooks {
+namespace {
+
+class CpuMeter final : public Meter {
+ public:
+  [[nodiscard]] std::int64_t in_use_bytes() const override { return in_use_.load(); }
+  [[nodiscard]] std::int64_t peak_bytes() const override { return peak_.load(); }
+  void reset_peak() override { peak_.store(in_use_.load()); }
+  void set_cap(std::int64_t cap_bytes, bool refuse) override {
+    refuse_.store(refuse);
+    cap_.store(cap_bytes > 0 ? cap_bytes : kNoCap);
+  }
+  [[nodiscard]] std::int64_t cap_bytes() const override {
+    const std::int64_t cap = cap_.load();
+    return cap == kNoCap ? 0 : cap;
+  }
+  [[nodiscard]] std::int64_t overruns() const override { return overruns_.load(); }
+  [[nodiscard]] std::int64_t refusals() const override { return refusals_.load(); }
+  void set_pressure_callback(PressureCallback callback, void* context) override {
+    pressure_context_.store(context);
+    pressure_.store(callback);
+  }
+  void set_recorder(Recorder* recorder) override { recorder_.store(recorder); }
+
+  // Counts `bytes` in, making room under the cap first. Throws c10::OutOfMemoryError.
+  void reserve(std::int64_t bytes) {
+    // Reserved before the check: two racing threads cannot both pass it.
+    std::int64_t now = in_use_.fetch_add(bytes) + bytes;
+    if (now > cap_.load(std::memory_order_relaxed)) {
+      make_room(bytes);
+      now = in_use_.load();
+    }
+    std::int64_t seen = peak_.load(std::memory_order_relaxed);
+    while (now > seen && !peak_.compare_exchange_weak(seen, now)) {
+    }
+    record(bytes);
+  }
+
+  void release(std::int64_t bytes) {
+    in_use_.fetch_sub(bytes);
+    record(-bytes);
+  }
+
+ private:
+  static constexpr std::int64_t kNoCap = INT64_MAX;
+
+  void record(std::int64_t delta) {
+    Recorder* recorder = recorder_.load(std::memory_order_relaxed);
+    if (recorder != nullptr && !this_thread_is_revoking()) recorder->event(delta);
+  }
+
+  void make_room(std::int64_t bytes) {
+    const PressureCallback callback = pressure_.load();
+    while (in_use_.load() > cap_.load()) {
+      const std::int64_t missing = in_use_.load() - cap_.load();
+      if (callback == nullptr || !callback(pressure_context_.load(), missing)) break;
+    }
+    if (in_use_.load() <= cap_.load()) return;
+    if (!refuse_.load()) {
+      overruns_.fetch_add(1);
+      return;
+    }
+    in_use_.fetch_sub(bytes);
+    refusals_.fetch_add(1);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "pudica: the CPU budget is spent: asked for ", bytes,
+                     " bytes with ", in_use_.load(), " in use of ", cap_.load());
+  }
+
+  std::atomic<std::int64_t> in_use_{0};
+  std::atomic<std::int64_t> peak_{0};
+  std::atomic<std::int64_t> cap_{kNoCap};
+  std::atomic<std::int64_t> overruns_{0};
+  std::atomic<std::int64_t> refusals_{0};
+  std::atomic<bool> refuse_{false};
+  std::atomic<PressureCallback> pressure_{nullptr};
+  std::atomic<void*> pressure_context_{nullptr};
+  std::atomic<Recorder*> recorder_{nullptr};
+};
+
+CpuMeter& the_meter() {
+  static auto* const meter = new CpuMeter;  // leaked: tensors may die after static objects
+  return *meter;
+}
+
+// A block is a header of one cache line that holds its size, then the data (64-byte aligned, as
+// torch's own allocator gives it). data == context, which raw_allocate requires.
+class MeteredAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
+    the_meter().reserve(static_cast<std::int64_t>(bytes));
+    char* block = nullptr;
+    try {
+      block = static_cast<char*>(c10::alloc_cpu(bytes + kHeaderBytes));
+    } catch (...) {
+      the_meter().release(static_cast<std::int64_t>(bytes));
+      throw;
+    }
+    std::memcpy(block, &bytes, sizeof(bytes));
+    return {block + kHeaderBytes, block + kHeaderBytes, &free_block, cpu};
+  }
+
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+
+  void copy_data(void* target, const void* source, std::size_t bytes) const override {
+    std::memcpy(target, source, bytes);
+  }
+
+ private:
+  static constexpr std::size_t kHeaderBytes = 64;
+
+  static void free_block(void* data) {
+    if (data == nullptr) return;
+    char* const block = static_cast<char*>(data) - kHeaderBytes;
+    std::size_t bytes = 0;
+    std::memcpy(&bytes, block, sizeof(bytes));
+    the_meter().release(static_cast<std::int64_t>(bytes));
+    c10::free_cpu(block);
+  }
+};
+
+}  // namespace
+
+Meter& cpu_meter() {
+  static const bool installed = [] {
+    // Any priority not below the present one replaces it; 100 is above torch's profiling ones.
+    c10::SetAllocator(c10::DeviceType::CPU, new MeteredAllocator, 100);
+    return true;
+  }();
+  (void)installed;
+  return the_meter();
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,370 @@
+#include "torch/frame.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "torch/registry.h"
+
+namespace pudica::hooks {
+namespace {
+
+using torch::autograd::SavedVariableHooks;
+
+// Thrown inside a recompute when the last slot is filled; derives from std::exception because it
+// may cross foreign frames.
+struct StopRecompute final : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return "pudica: recompute complete"; }
+};
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return static_cast<std::uint32_t>(tensor._version());
+}
+
+void require_unmodified(std::uint32_t now, std::uint32_t then) {
+  TORCH_CHECK(now == then,
+              "one of the variables needed for gradient computation has been modified by an "
+              "inplace operation: it is at version ",
+              now, "; expected version ", then, " instead");
+}
+
+// A wrapper object of another language owns a reference; releasing it may need that language's lock.
+bool has_wrapper(const at::Tensor& tensor) {
+  if (tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr) return true;
+  return tensor.has_storage() &&
+         tensor.storage().unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() != nullptr;
+}
+
+// Puts buffers back when it goes, without touching their version counters.
+class BufferGuard {
+ public:
+  explicit BufferGuard(const std::vector<at::Tensor>& buffers) : buffers_(buffers) {
+    const at::NoGradGuard no_grad;
+    for (const auto& buffer : buffers_) copies_.push_back(buffer.clone());
+  }
+  ~BufferGuard() {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+  }
+  BufferGuard(const BufferGuard&) = delete;
+  BufferGuard& operator=(const BufferGuard&) = delete;
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;
+};
+
+}  // namespace
+
+// Hooks of one tensor saved in forward: an index into the frame's slots.
+class Frame::ForwardHooks final : public SavedVariableHooks {
+ public:
+  explicit ForwardHooks(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
+  ~ForwardHooks() override {
+    if (packed_) frame_->release(index_);
+  }
+  ForwardHooks(const ForwardHooks&) = delete;
+  ForwardHooks& operator=(const ForwardHooks&) = delete;
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    index_ = frame_->pack(tensor);
+    packed_ = true;
+  }
+  at::Tensor call_unpack_hook() override { return frame_->unpack(index_); }
+  [[nodiscard]] std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>>
+  retrieve_unpack_hook_data() const override {
+    return std::nullopt;  // compiled autograd then unpacks at capture
+  }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+  std::size_t index_ = 0;
+  bool packed_ = false;
+};
+
+class Frame::ForwardMode final : public SaveMode {
+ public:
+  explicit ForwardMode(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
+  std::unique_ptr<SavedVariableHooks> make_hooks() override {
+    return std::make_unique<ForwardHooks>(frame_);
+  }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+};
+
+class Frame::RecomputeMode final : public SaveMode {
+ public:
+  explicit RecomputeMode(Frame& frame) : frame_(frame) {}
+  std::unique_ptr<SavedVariableHooks> make_hooks() override;
+
+  Frame& frame_;
+  std::size_t next_ = 0;
+};
+
+// Hooks of one tensor saved again in a recompute: fill the slot of the same number.
+class Frame::RecomputeHooks final : public SavedVariableHooks {
+ public:
+  explicit RecomputeHooks(RecomputeMode& mode) : mode_(mode) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    const std::size_t index = mode_.next_++;
+    held_ = tensor.tensor_data();  // a backward inside the function may still need it
+    mode_.frame_.refill(index, tensor);
+    if (mode_.next_ == mode_.frame_.slots_.size()) throw StopRecompute{};
+  }
+  at::Tensor call_unpack_hook() override { return held_; }
+
+ private:
+  RecomputeMode& mode_;
+  at::Tensor held_;
+};
+
+std::unique_ptr<SavedVariableHooks> Frame::RecomputeMode::make_hooks() {
+  return std::make_unique<RecomputeHooks>(*this);
+}
+
+std::shared_ptr<Frame> Frame::make(FrameOptions options) {
+  std::shared_ptr<Frame> frame(new Frame(std::move(options)));
+  if (frame->options_.registry != nullptr) frame->options_.registry->add(*frame);
+  return frame;
+}
+
+Frame::~Frame() {
+  if (listed_) options_.registry->remove(*this);
+}
+
+std::vector<Frame::Input> Frame::hold_inputs(const std::vector<at::Tensor>& inputs) const {
+  std::vector<Input> held;
+  held.reserve(inputs.size());
+  for (const at::Tensor& tensor : inputs) {
+    Input input;
+    for (std::size_t k = 0; tensor.defined() && k < previous_outputs_.size(); ++k) {
+      const auto alive = previous_outputs_[k].lock();
+      if (alive && alive.get() == tensor.unsafeGetTensorImpl()) {
+        input.previous_output = static_cast<std::int64_t>(k);
+      }
+    }
+    if (input.previous_output < 0) {
+      // Built under the outer mode: an enclosing frame packs it, so that nesting composes.
+      input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
+      if (tensor.defined()) {
+        input.version_handle = torch::autograd::impl::version_counter(tensor);
+        input.version = version_of(tensor);
+      }
+    }
+    held.push_back(std::move(input));
+  }
+  return held;
+}
+
+void Frame::remember_outputs(const std::vector<at::Tensor>& outputs) {
+  previous_outputs_.clear();
+  for (const at::Tensor& output : outputs) {
+    previous_outputs_.emplace_back(output.getIntrusivePtr());
+  }
+}
+
+std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
+                                        const std::vector<at::Tensor>& inputs,
+                                        const std::vector<at::Tensor>& buffers) {
+  Part part;
+  part.function = function;
+  part.inputs = hold_inputs(inputs);
+  part.buffers = buffers;
+  part.ambient = Ambient::capture(options_.device);
+  {
+    const std::lock_guard lock(mutex_);
+    parts_.push_back(std::move(part));
+  }
+  ForwardMode mode(shared_from_this());
+  std::vector<at::Tensor> outputs;
+  {
+    const SaveModeGuard guard(&mode);
+    outputs = function(inputs);
+  }
+  remember_outputs(outputs);
+  return outputs;
+}
+
+void Frame::finish() {
+  const std::lock_guard lock(mutex_);
+  previous_outputs_.clear();
+  if (state_ == State::kRunning) state_ = options_.store ? State::kKept : State::kDropped;
+}
+
+std::size_t Frame::pack(const at::Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  Slot slot;
+  slot.bytes = static_cast<std::int64_t>(tensor.nbytes());
+  slot.version = version_of(tensor);
+  slot.dtype = tensor.scalar_type();
+  // tensor_data() shares storage and version counter, has no grad_fn and dispatches nothing.
+  if (options_.store && state_ == State::kRunning) slot.tensor = tensor.tensor_data();
+  slots_.push_back(std::move(slot));
+  return slots_.size() - 1;
+}
+
+at::Tensor Frame::unpack(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  touched_task_ = torch::autograd::get_current_graph_task_id();
+  if (!slots_[index].tensor.defined()) recompute();
+  Slot& slot = slots_[index];
+  // Hooks switch autograd's own version check off.
+  require_unmodified(version_of(slot.tensor), slot.version);
+  at::Tensor tensor = slot.tensor;
+  if (state_ == State::kFilled && torch::autograd::get_current_graph_task_keep_graph()) {
+    slot.tensor = at::Tensor();  // a retained graph does not keep what was recomputed
+  }
+  return tensor;
+}
+
+void Frame::release(std::size_t index) {
+  at::Tensor freed_after_unlock;
+  const std::lock_guard lock(mutex_);
+  std::swap(freed_after_unlock, slots_[index].tensor);
+  slots_[index].dead = true;
+}
+
+void Frame::fail_deviating(const std::string& what) const {
+  if (options_.observer) {
+    options_.observer->recompute_deviated(options_.layer, options_.layer_class, what);
+  }
+  TORCH_CHECK(false, "pudica: layer ", options_.layer,
+              " does not reproduce itself when it is recomputed: ", what);
+}
+
+std::string Frame::mismatch(std::size_t index, const at::Tensor& tensor) const {
+  if (index >= slots_.size()) {
+    return "it saves more than the " + std::to_string(slots_.size()) + " tensors of the forward";
+  }
+  const Slot& slot = slots_[index];
+  if (slot.bytes != static_cast<std::int64_t>(tensor.nbytes())) {
+    return "saved tensor " + std::to_string(index) + " has " + std::to_string(tensor.nbytes()) +
+           " bytes, " + std::to_string(slot.bytes) + " in the forward";
+  }
+  if (slot.dtype != tensor.scalar_type()) {
+    return "saved tensor " + std::to_string(index) + " is " + c10::toString(tensor.scalar_type()) +
+           ", " + c10::toString(slot.dtype) + " in the forward";
+  }
+  return {};
+}
+
+void Frame::refill(std::size_t index, const at::Tensor& tensor) {
+  const std::string what = mismatch(index, tensor);
+  if (!what.empty()) {
+    fail_deviating(what);
+  }
+  Slot& slot = slots_[index];
+  require_unmodified(version_of(tensor), slot.version);
+  if (!slot.dead) slot.tensor = tensor.tensor_data();
+}
+
+void Frame::rerun_parts(RecomputeMode& mode) {
+  std::vector<at::Tensor> outputs;
+  for (Part& part : parts_) {
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(part.inputs.size());
+    for (Input& input : part.inputs) {
+      if (input.previous_output >= 0) {
+        inputs.push_back(outputs[static_cast<std::size_t>(input.previous_output)]);
+        continue;
+      }
+      const at::Tensor tensor = input.saved.unpack();
+      inputs.push_back(tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad())
+                                        : tensor);
+    }
+    const BufferGuard buffers(part.buffers);
+    const AmbientGuard ambient(part.ambient, options_.device);
+    const SaveModeGuard guard(&mode);
+    outputs = part.function(inputs);
+  }
+}
+
+void Frame::recompute() {
+  TORCH_CHECK(state_ != State::kRecomputing, "pudica: layer ", options_.layer,
+              " needs its own saved tensors while it is recomputed");
+  struct StateGuard {
+    Frame& frame;
+    bool done = false;
+    ~StateGuard() {
+      frame.state_ = done ? State::kFilled : State::kDropped;
+      if (!done) frame.drop_all_slots();
+      if (frame.options_.observer) {
+        frame.options_.observer->after_recompute(frame.options_.layer);
+      }
+    }
+  } guard{*this};
+  state_ = State::kRecomputing;
+  if (options_.observer) options_.observer->before_recompute(options_.layer);
+  RecomputeMode mode(*this);
+  const torch::autograd::AutoGradMode grad_on(true);
+  try {
+    rerun_parts(mode);
+  } catch (const StopRecompute&) {
+  }
+  if (mode.next_ != slots_.size()) {
+    const std::string what = "it saves " + std::to_string(mode.next_) + " tensors, " +
+                             std::to_string(slots_.size()) + " in the forward";
+    fail_deviating(what);
+  }
+  guard.done = true;
+}
+
+bool Frame::inputs_unchanged() const {
+  for (const Part& part : parts_) {
+    for (const Input& input : part.inputs) {
+      if (input.version_handle.enabled() &&
+          input.version_handle.current_version() != input.version) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Frame::drop_all_slots() {
+  for (Slot& slot : slots_) slot.tensor = at::Tensor();
+}
+
+std::int64_t Frame::freeable_bytes(bool drop) {
+  struct Owned {
+    const c10::StorageImpl* storage;
+    std::size_t owners;
+    Slot* slot;
+  };
+  std::vector<Owned> owned;
+  for (Slot& slot : slots_) {
+    const at::Tensor& tensor = slot.tensor;
+    if (!tensor.defined() || !tensor.has_storage() || tensor.use_count() != 1) continue;
+    const c10::Storage& storage = tensor.storage();  // by reference: a copy would change the count
+    owned.push_back({storage.unsafeGetStorageImpl(), storage.use_count(), &slot});
+  }
+  std::sort(owned.begin(), owned.end(),
+            [](const Owned& left, const Owned& right) { return left.storage < right.storage; });
+  std::int64_t bytes = 0;
+  for (std::size_t begin = 0; begin < owned.size();) {
+    std::size_t end = begin;
+    while (end < owned.size() && owned[end].storage == owned[begin].storage) ++end;
+    if (owned[begin].owners == end - begin) {
+      bytes += static_cast<std::int64_t>(owned[begin].storage->nbytes());
+    }
+    begin = end;
+  }
+  if (drop) {
+    // Shared ones go too: their other owner (the cache of weight casts) may die later and leave
+    // them to us alone.
+    for (Slot& slot : slots_) {
+      if (slot.tensor.defined() && !has_wrapper(slot.tensor)) slot.tensor = at::Tensor();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace pudica::hooks

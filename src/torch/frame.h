@@ -1,0 +1,141 @@
+// Frame: one layer call (or a joint segment of several) whose saved tensors are held in slots, and
+// can be dropped and recovered.
+#pragma once
+
+#include <ATen/Tensor.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "torch/ambient.h"
+#include "torch/forwarding_engine.h"
+
+namespace pudica::hooks {
+
+class Registry;
+
+using FrameFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+// Told what frames do. Shared by the frames, so that it outlives the handle that made them. Called
+// on the thread that runs the backward; must not throw.
+class FrameObserver {
+ public:
+  virtual ~FrameObserver() = default;
+  virtual void before_recompute(std::int32_t layer) noexcept = 0;
+  virtual void after_recompute(std::int32_t layer) noexcept = 0;
+  // The frame's slots were taken away; called while the registry is locked.
+  virtual void revoked(std::int32_t layer) noexcept = 0;
+  // A recompute did not save what the forward saved.
+  virtual void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
+                                  const std::string& what) noexcept = 0;
+};
+
+struct FrameOptions {
+  bool store = true;                // fill the slots in forward (keep); false: drop (full)
+  std::shared_ptr<Registry> registry;  // set: the frame can be revoked
+  std::int32_t layer = -1;
+  std::uint16_t layer_class = 0;
+  double expected_recompute_us = 0;  // for the order of revocation
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  std::shared_ptr<FrameObserver> observer;
+};
+
+// Life: running -> kept | dropped -> (recomputing -> filled)*. The graph's hooks hold the frame;
+// it dies with the last of them. Thread-safe: a recursive mutex, held during recompute.
+//
+// Recovery runs the frame's functions again (strategy "rerun"): random state, autocast state and
+// buffers are put back around it, and what it saves is compared with what the forward saved.
+class Frame : public std::enable_shared_from_this<Frame> {
+ public:
+  static std::shared_ptr<Frame> make(FrameOptions options);
+  ~Frame();
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  // Runs `function` as the next part of this frame. An input that is an output of the part before
+  // is not held; every other one is, as a SavedVariable (in-place writes are caught, an outer frame
+  // packs it). `buffers` are put back after a recompute (batch norm's running statistics).
+  std::vector<at::Tensor> run_part(const FrameFunction& function,
+                                   const std::vector<at::Tensor>& inputs,
+                                   const std::vector<at::Tensor>& buffers);
+  // The last part has run (or thrown).
+  void finish();
+
+  [[nodiscard]] std::int32_t layer() const { return options_.layer; }
+  [[nodiscard]] std::size_t slot_count() const { return slots_.size(); }
+
+ private:
+  friend class Registry;
+  class ForwardMode;
+  class ForwardHooks;
+  class RecomputeMode;
+  class RecomputeHooks;
+
+  enum class State : std::uint8_t { kRunning, kKept, kDropped, kRecomputing, kFilled };
+
+  // What the forward saved; the tensor itself may have been dropped.
+  struct Slot {
+    at::Tensor tensor;
+    std::int64_t bytes = 0;
+    std::uint32_t version = 0;
+    at::ScalarType dtype = at::ScalarType::Undefined;
+    bool dead = false;  // its hook is gone: never fill it again
+  };
+
+  struct Input {
+    std::int64_t previous_output = -1;  // >= 0: that output of the part before
+    torch::autograd::SavedVariable saved;
+    c10::VariableVersion version_handle{c10::VariableVersion::DISABLED};
+    std::uint32_t version = 0;
+  };
+
+  struct Part {
+    FrameFunction function;
+    std::vector<Input> inputs;
+    std::vector<at::Tensor> buffers;
+    Ambient ambient;
+  };
+
+  explicit Frame(FrameOptions options) : options_(std::move(options)) {}
+
+  std::size_t pack(const at::Tensor& tensor);
+  at::Tensor unpack(std::size_t index);
+  void release(std::size_t index);
+
+  std::vector<Input> hold_inputs(const std::vector<at::Tensor>& inputs) const;
+  void remember_outputs(const std::vector<at::Tensor>& outputs);
+  void recompute();
+  void rerun_parts(RecomputeMode& mode);
+  void refill(std::size_t index, const at::Tensor& tensor);
+  [[nodiscard]] std::string mismatch(std::size_t index, const at::Tensor& tensor) const;
+  [[noreturn]] void fail_deviating(const std::string& what) const;
+  [[nodiscard]] bool inputs_unchanged() const;
+  void drop_all_slots();
+
+  // For the registry, under mutex_. Bytes that come back if every slot goes: storages that nobody
+  // but our slots owns. With `drop`, the slots go too.
+  std::int64_t freeable_bytes(bool drop);
+
+  FrameOptions options_;
+  mutable std::recursive_mutex mutex_;
+  State state_ = State::kRunning;
+  std::vector<Part> parts_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> previous_outputs_;
+  std::vector<Slot> slots_;
+  int touched_task_ = -1;  // the graph task that has unpacked from this frame
+  int revocations_ = 0;
+
+  // The registry's list, guarded by its mutex.
+  Frame* before_ = nullptr;
+  Frame* after_ = nullptr;
+  std::uint64_t sequence_ = 0;
+  bool listed_ = false;
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,25 @@
+#include "torch/meter.h"
+
+namespace pudica::hooks {
+namespace {
+
+std::atomic<MeterFactory> cuda_factory{nullptr};
+
+}  // namespace
+
+Meter* meter_for(c10::Device device) {
+  if (device.is_cpu()) return &cpu_meter();
+  if (device.is_cuda()) {
+    if (const MeterFactory factory = cuda_factory.load()) return factory(device);
+  }
+  return nullptr;
+}
+
+void register_cuda_meter(MeterFactory factory) { cuda_factory.store(factory); }
+
+bool& this_thread_is_revoking() {
+  static thread_local bool revoking = false;
+  return revoking;
+}
+
+}  // namespace pudica::hooks

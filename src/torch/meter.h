@@ -1,0 +1,51 @@
+// Meter: what a device's memory is doing, and the cap on it. One per device, alive until the
+// process ends.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace pudica::hooks {
+
+class Recorder;
+
+// Called when an allocation does not fit under the cap: frees at least `missing_bytes` if it can.
+// Returns false if nothing was freed. Must not allocate on the device.
+using PressureCallback = bool (*)(void* context, std::int64_t missing_bytes);
+
+// Counts bytes in use; enforces a cap by asking for room first. Thread-safe.
+class Meter {
+ public:
+  virtual ~Meter() = default;
+
+  [[nodiscard]] virtual std::int64_t in_use_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t peak_bytes() const = 0;
+  virtual void reset_peak() = 0;
+
+  // cap_bytes <= 0: none. `refuse`: an allocation that does not fit throws c10::OutOfMemoryError;
+  // else it goes through and counts as an overrun.
+  virtual void set_cap(std::int64_t cap_bytes, bool refuse) = 0;
+  [[nodiscard]] virtual std::int64_t cap_bytes() const = 0;
+  [[nodiscard]] virtual std::int64_t overruns() const = 0;
+  [[nodiscard]] virtual std::int64_t refusals() const = 0;
+
+  // Null takes the callback away. The callback may run on any thread that allocates.
+  virtual void set_pressure_callback(PressureCallback callback, void* context) = 0;
+  // Null stops recording. The recorder must outlive its use.
+  virtual void set_recorder(Recorder* recorder) = 0;
+};
+
+// The meter of a device; installs it on first use. Null for devices that cannot be metered.
+// A CUDA device is metered by pudica_torch_cuda, where that library is loaded.
+Meter* meter_for(c10::Device device);
+Meter& cpu_meter();
+
+using MeterFactory = Meter* (*)(c10::Device device);
+void register_cuda_meter(MeterFactory factory);
+
+// True on a thread that is revoking: the bytes it frees belong to no segment of the step.
+bool& this_thread_is_revoking();
+
+}  // namespace pudica::hooks

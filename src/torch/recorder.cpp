@@ -1,0 +1,28 @@
+#include "torch/recorder.h"
+
+namespace pudica::hooks {
+
+Recorder::Recorder(std::size_t event_capacity) : events_(event_capacity) {}
+
+void Recorder::clear() {
+  const std::lock_guard lock(mutex_);
+  count_.store(0);
+  marks_.clear();
+}
+
+void Recorder::mark(MarkKind kind, std::int32_t layer) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  marks_.push_back({kind, layer, count_.load(), now});
+}
+
+std::span<const std::int64_t> Recorder::events(std::int64_t begin, std::int64_t end) const {
+  return {events_.data() + begin, static_cast<std::size_t>(end - begin)};
+}
+
+std::vector<Mark> Recorder::marks() const {
+  const std::lock_guard lock(mutex_);
+  return marks_;
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,61 @@
+// Recorder: the allocations and frees of one step in order, with marks between its segments.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace pudica::hooks {
+
+enum class MarkKind : std::uint8_t {
+  kStepBegin,
+  kForwardBegin,    // layer
+  kForwardEnd,      // layer
+  kBorder,          // gradient of layer's output complete: its backward begins
+  kInputBorder,     // gradient of the first layer's input complete
+  kBackwardEnd,     // the engine's pass is over
+  kRecomputeBegin,  // layer
+  kRecomputeEnd,    // layer
+  kStepEnd,
+};
+
+struct Mark {
+  MarkKind kind = MarkKind::kStepBegin;
+  std::int32_t layer = -1;
+  std::int64_t event = 0;  // events recorded before it
+  std::chrono::steady_clock::time_point time;
+};
+
+// Filled by whatever thread allocates; read by the training thread after the step. Events beyond
+// the capacity are dropped and overflowed() says so.
+class Recorder {
+ public:
+  explicit Recorder(std::size_t event_capacity);
+
+  void clear();
+  // delta: bytes allocated (+) or freed (-). Lock-free.
+  void event(std::int64_t delta) {
+    const std::int64_t index = count_.fetch_add(1, std::memory_order_relaxed);
+    if (index < static_cast<std::int64_t>(events_.size())) {
+      events_[static_cast<std::size_t>(index)] = delta;
+    }
+  }
+  void mark(MarkKind kind, std::int32_t layer);
+
+  [[nodiscard]] bool overflowed() const {
+    return count_.load() > static_cast<std::int64_t>(events_.size());
+  }
+  [[nodiscard]] std::span<const std::int64_t> events(std::int64_t begin, std::int64_t end) const;
+  [[nodiscard]] std::vector<Mark> marks() const;
+
+ private:
+  std::vector<std::int64_t> events_;
+  std::atomic<std::int64_t> count_{0};
+  mutable std::mutex mutex_;
+  std::vector<Mark> marks_;  // guarded by mutex_
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,134 @@
+// Session: the Handle of an attached model. Runs layers in frames as the plan says, measures steps.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "pudica/torch.h"
+#include "torch/frame.h"
+#include "torch/meter.h"
+#include "torch/recorder.h"
+#include "torch/registry.h"
+#include "torch/step_profile.h"
+
+namespace pudica::hooks {
+
+// What frames and gradient hooks write during a step; shared with them, so that it outlives the
+// session. Thread-safe.
+class StepState final : public FrameObserver, public std::enable_shared_from_this<StepState> {
+ public:
+  StepState() : recorder_(kEventCapacity) {}
+
+  void before_recompute(std::int32_t layer) noexcept override;
+  void after_recompute(std::int32_t layer) noexcept override;
+  void revoked(std::int32_t layer) noexcept override;
+  void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
+                          const std::string& what) noexcept override;
+
+  // Starts counting a new step; marks go to the recorder only if `recording`.
+  void begin(std::uint64_t step, bool recording);
+  void mark(MarkKind kind, std::int32_t layer);
+  // From a gradient hook of the step `step`, on whatever thread runs the backward.
+  void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
+  void end();
+
+  [[nodiscard]] bool is_quarantined(std::uint16_t layer_class) const;
+  // In this step.
+  [[nodiscard]] bool was_revoked(std::int32_t layer) const;
+  [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
+  [[nodiscard]] bool backward_repeated() const { return backward_repeated_.load(); }
+  Recorder& recorder() { return recorder_; }
+
+ private:
+  static constexpr std::size_t kEventCapacity = std::size_t{1} << 18U;
+
+  Recorder recorder_;
+  std::atomic<bool> recording_{false};
+  std::atomic<std::uint64_t> step_{0};
+  std::atomic<std::int64_t> recomputes_{0};
+  std::atomic<bool> backward_begun_{false};
+  std::atomic<bool> backward_ended_{false};
+  std::atomic<bool> backward_repeated_{false};
+  mutable std::mutex mutex_;
+  std::set<std::uint16_t> quarantined_;  // guarded by mutex_
+  std::set<std::int32_t> revoked_;       // guarded by mutex_
+  std::atomic<bool> any_quarantined_{false};
+};
+
+class Session final : public Handle {
+ public:
+  Session(AttachOptions options, Meter& meter);
+  ~Session() override;
+
+  void begin_step(const ShapeKey& shape) override;
+  StepReport end_step() override;
+  std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
+                                std::vector<at::Tensor> inputs,
+                                const LayerOptions& options) override;
+  void set_budget(Bytes budget_bytes) override;
+  [[nodiscard]] Policy& policy() override { return *options_.policy; }
+  [[nodiscard]] std::int64_t failures() const override { return failures_; }
+  void detach() override;
+
+ private:
+  // One layer call of the step under way.
+  struct Call {
+    std::uint16_t layer_class = 0;
+    Mode mode;
+    bool joined = false;
+    double forward_us = 0;
+  };
+
+  template <typename F>
+  bool contain(const char* where, F&& call) noexcept;
+  void fail(const char* where, const std::string& what) noexcept;
+
+  [[nodiscard]] bool takes_part() const;
+  [[nodiscard]] std::uint16_t class_of(const std::string& name,
+                                       const std::vector<at::Tensor>& inputs);
+  [[nodiscard]] Mode mode_of(std::size_t ordinal, std::uint16_t layer_class) const;
+  [[nodiscard]] bool is_joined(std::size_t ordinal) const;
+  [[nodiscard]] bool keeps_revocably() const;
+  [[nodiscard]] bool gradients_present() const;
+  std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call);
+  std::vector<at::Tensor> run(std::size_t ordinal, const LayerFunction& function,
+                              const std::vector<at::Tensor>& inputs, const LayerOptions& options);
+  void close_segment();
+  void hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& outputs);
+  [[nodiscard]] StepStructure structure_of_step() const;
+  [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
+  void learn_times();
+
+  AttachOptions options_;
+  Meter& meter_;
+  std::shared_ptr<Registry> registry_;
+  std::shared_ptr<StepState> state_;
+  bool attached_ = true;
+  std::int64_t failures_ = 0;
+  bool policy_failed_ = false;
+
+  std::map<std::string, std::uint16_t, std::less<>> classes_;
+  std::vector<std::string> class_names_;
+  std::vector<double> class_forward_us_;
+  StepStructure structure_;
+
+  // The step under way.
+  bool step_open_ = false;
+  std::uint64_t step_ = 0;
+  StepContext context_;
+  StepDecision decision_;
+  std::vector<Call> calls_;
+  std::shared_ptr<Frame> open_segment_;
+  std::int64_t plan_ns_ = 0;
+  std::int64_t revocations_before_ = 0;
+  std::int64_t overruns_before_ = 0;
+  bool call_failed_ = false;
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,140 @@
+#include "torch/step_profile.h"
+
+#include <algorithm>
+
+namespace pudica::hooks {
+namespace {
+
+double seconds_between(const Mark& begin, const Mark& end) {
+  return std::chrono::duration<double>(end.time - begin.time).count();
+}
+
+// Reads marks in order and adds one observation a segment.
+class ProfileBuilder {
+ public:
+  ProfileBuilder(const Recorder& recorder, const std::vector<RecordedCall>& calls,
+                 bool gradients_present)
+      : recorder_(recorder),
+        calls_(calls),
+        marks_(recorder.marks()),
+        accumulating_(gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}) {}
+
+  std::vector<SegmentObservation> build() {
+    if (recorder_.overflowed() || calls_.empty() || !forward()) return {};
+    const std::size_t forward_only = observations_.size();
+    if (!backward()) observations_.resize(forward_only);
+    return std::move(observations_);
+  }
+
+ private:
+  const Mark* take(MarkKind kind, std::int32_t layer) {
+    if (next_ >= marks_.size()) return nullptr;
+    const Mark& mark = marks_[next_];
+    if (mark.kind != kind || (layer >= 0 && mark.layer != layer)) return nullptr;
+    ++next_;
+    return &mark;
+  }
+
+  void add(const SegmentKey& key, std::int32_t layer, const Mark& begin, const Mark& end) {
+    SegmentObservation observation{key, layer, {}};
+    SegmentSample& sample = observation.sample;
+    const auto events = recorder_.events(begin.event, end.event);
+    sample.deltas.assign(events.begin(), events.end());
+    for (const std::int64_t delta : events) {
+      sample.net_bytes += delta;
+      sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
+    }
+    sample.seconds = seconds_between(begin, end);
+    observations_.push_back(std::move(observation));
+  }
+
+  [[nodiscard]] SegmentKey step_key(SegmentKind kind) const {
+    return {kind, 0, Mode::keep(), accumulating_};
+  }
+
+  [[nodiscard]] SegmentKey layer_key(SegmentKind kind, std::size_t layer) const {
+    const RecordedCall& call = calls_[layer];
+    return {kind, call.layer_class, call.mode, call.variant};
+  }
+
+  bool forward() {
+    const Mark* last = take(MarkKind::kStepBegin, -1);
+    if (last == nullptr) return false;
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const auto layer = static_cast<std::int32_t>(i);
+      const Mark* begin = take(MarkKind::kForwardBegin, layer);
+      const Mark* end = begin != nullptr ? take(MarkKind::kForwardEnd, layer) : nullptr;
+      if (end == nullptr) return false;
+      if (i == 0 || begin->event > last->event) {
+        add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, layer, *last,
+            *begin);
+      }
+      add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
+      last = end;
+    }
+    forward_end_ = last;
+    return true;
+  }
+
+  bool backward() {
+    const Mark* border = nullptr;
+    for (std::size_t i = calls_.size(); i-- > 0;) {
+      const Mark* next = take(MarkKind::kBorder, static_cast<std::int32_t>(i));
+      if (next == nullptr) return false;
+      if (border == nullptr) {
+        add(step_key(SegmentKind::kHead), -1, *forward_end_, *next);
+      } else {
+        finish_layer(i + 1, *border, *next);
+      }
+      border = next;
+      if (!recomputes(i)) return false;
+    }
+    const Mark* input_border = take(MarkKind::kInputBorder, -1);
+    const Mark* end = take(MarkKind::kBackwardEnd, -1);
+    if (end == nullptr) return false;
+    finish_layer(0, *border, input_border != nullptr ? *input_border : *end);
+    if (input_border != nullptr) add(step_key(SegmentKind::kEpilogue), -1, *input_border, *end);
+    const Mark* step_end = take(MarkKind::kStepEnd, -1);
+    if (step_end == nullptr) return false;
+    add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end);
+    return true;
+  }
+
+  // The recompute of layer i, if there was one.
+  bool recomputes(std::size_t i) {
+    const auto layer = static_cast<std::int32_t>(i);
+    while (const Mark* begin = take(MarkKind::kRecomputeBegin, -1)) {
+      const Mark* end = take(MarkKind::kRecomputeEnd, begin->layer);
+      if (end == nullptr) return false;
+      if (begin->layer == layer && !calls_[i].disturbed) {
+        add(layer_key(SegmentKind::kRecompute, i), layer, *begin, *end);
+      }
+    }
+    return true;
+  }
+
+  void finish_layer(std::size_t i, const Mark& begin, const Mark& end) {
+    if (calls_[i].disturbed) return;
+    SegmentKey key = layer_key(SegmentKind::kBackward, i);
+    key.variant |= accumulating_;
+    add(key, static_cast<std::int32_t>(i), begin, end);
+  }
+
+  const Recorder& recorder_;
+  const std::vector<RecordedCall>& calls_;
+  std::vector<Mark> marks_;
+  std::uint8_t accumulating_;
+  std::size_t next_ = 0;
+  const Mark* forward_end_ = nullptr;
+  std::vector<SegmentObservation> observations_;
+};
+
+}  // namespace
+
+std::vector<SegmentObservation> build_observations(const Recorder& recorder,
+                                                   const std::vector<RecordedCall>& calls,
+                                                   bool gradients_present) {
+  return ProfileBuilder(recorder, calls, gradients_present).build();
+}
+
+}  // namespace pudica::hooks

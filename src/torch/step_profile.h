@@ -1,0 +1,29 @@
+// From the recorder's marks and events to what the predictor learns: one observation a segment.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pudica/mode.h"
+#include "pudica/policy.h"
+#include "torch/recorder.h"
+
+namespace pudica::hooks {
+
+// One layer call of the recorded step.
+struct RecordedCall {
+  std::uint16_t layer_class = 0;
+  std::uint8_t variant = 0;
+  Mode mode;
+  // Its backward tells nothing of its mode: it was revoked, or is part of a joint segment.
+  bool disturbed = false;
+};
+
+// Observations of the segments that the marks show cleanly. Forward segments are given whenever the
+// forward is complete; head, backward and the rest only if the borders came in the order of a chain
+// (last layer first). Empty if the recorder overflowed.
+std::vector<SegmentObservation> build_observations(const Recorder& recorder,
+                                                   const std::vector<RecordedCall>& calls,
+                                                   bool gradients_present);
+
+}  // namespace pudica::hooks

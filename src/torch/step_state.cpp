@@ -1,0 +1,86 @@
+#include <torch/csrc/autograd/engine.h>
+
+#include "base/log.h"
+#include "torch/session.h"
+
+namespace pudica::hooks {
+
+void StepState::begin(std::uint64_t step, bool recording) {
+  recomputes_.store(0);
+  backward_begun_.store(false);
+  backward_ended_.store(false);
+  backward_repeated_.store(false);
+  recorder_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    revoked_.clear();
+  }
+  step_.store(step);
+  recording_.store(recording);
+}
+
+void StepState::end() { recording_.store(false); }
+
+void StepState::mark(MarkKind kind, std::int32_t layer) {
+  if (recording_.load()) recorder_.mark(kind, layer);
+}
+
+void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
+  if (!recording_.load() || step_.load() != step) return;
+  if (backward_ended_.load()) {
+    backward_repeated_.store(true);
+    return;
+  }
+  if (!backward_begun_.exchange(true)) {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [state = std::static_pointer_cast<StepState>(shared_from_this()), step] {
+          if (state->recording_.load() && state->step_.load() == step &&
+              !state->backward_ended_.exchange(true)) {
+            state->recorder_.mark(MarkKind::kBackwardEnd, -1);
+          }
+        });
+  }
+  recorder_.mark(kind, layer);
+}
+
+void StepState::before_recompute(std::int32_t layer) noexcept {
+  recomputes_.fetch_add(1);
+  mark(MarkKind::kRecomputeBegin, layer);
+}
+
+void StepState::after_recompute(std::int32_t layer) noexcept {
+  mark(MarkKind::kRecomputeEnd, layer);
+}
+
+void StepState::revoked(std::int32_t layer) noexcept {
+  const std::lock_guard lock(mutex_);
+  revoked_.insert(layer);
+}
+
+bool StepState::was_revoked(std::int32_t layer) const {
+  const std::lock_guard lock(mutex_);
+  return revoked_.contains(layer);
+}
+
+void StepState::recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
+                                   const std::string& what) noexcept {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = quarantined_.insert(layer_class).second;
+  }
+  any_quarantined_.store(true);
+  if (first) {
+    log_warn("layer " + std::to_string(layer) +
+             " does not reproduce itself when it is recomputed (" + what +
+             "); its class is kept from now on");
+  }
+}
+
+bool StepState::is_quarantined(std::uint16_t layer_class) const {
+  if (!any_quarantined_.load(std::memory_order_relaxed)) return false;
+  const std::lock_guard lock(mutex_);
+  return quarantined_.contains(layer_class);
+}
+
+}  // namespace pudica::hooks

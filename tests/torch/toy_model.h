@@ -1,0 +1,71 @@
+// A small chain of transformer layers on raw tensors, run in frames as a list of treatments says.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "torch/frame.h"
+#include "torch/registry.h"
+
+namespace pudica::testing {
+
+enum class Attention { kFlash, kMath };
+// How one layer of the chain is run.
+enum class Treatment { kPlain, kKeep, kFull, kRevoked, kNestedFull, kNestedKeep };
+
+struct ToyOptions {
+  std::int64_t layers = 4;
+  std::int64_t hidden = 32;
+  std::int64_t heads = 2;
+  Attention attention = Attention::kFlash;
+  bool pre_norm = false;
+  bool autocast_bf16 = false;
+  double dropout = 0.1;
+};
+
+// One transformer layer; parameters are leaves that require gradients.
+struct ToyLayer {
+  explicit ToyLayer(const ToyOptions& options);
+  [[nodiscard]] at::Tensor attend(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor feed_forward(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+
+  ToyOptions options;
+  std::vector<at::Tensor> parameters;
+};
+
+struct ToyModel {
+  explicit ToyModel(const ToyOptions& options, std::uint64_t seed = 7);
+  [[nodiscard]] std::vector<at::Tensor> parameters() const;
+  void clear_gradients();
+
+  ToyOptions options;
+  std::vector<std::shared_ptr<ToyLayer>> layers;
+};
+
+// Gradients of every parameter and of the input, and the loss, after one forward and backward with
+// the given treatments (repeated cyclically).
+struct StepResult {
+  at::Tensor loss;
+  std::vector<at::Tensor> gradients;
+  std::int64_t peak_bytes = 0;
+};
+
+struct StepPlan {
+  std::vector<Treatment> treatments{Treatment::kPlain};
+  std::shared_ptr<hooks::Registry> registry;  // made if null and needed
+  int backward_passes = 1;                    // > 1: the graph is retained
+  std::function<void()> after_forward;        // before the loss's backward
+};
+
+StepResult run_step(ToyModel& model, const at::Tensor& input, const StepPlan& plan);
+
+// Fails the test that calls it unless both are equal to the bit.
+void expect_identical(const StepResult& expected, const StepResult& actual);
+
+}  // namespace pudica::testing

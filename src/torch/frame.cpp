@@ -62,6 +62,11 @@ class BufferGuard {
 
 }  // namespace
 
+int& this_thread_layers_open() {
+  static thread_local int open = 0;
+  return open;
+}
+
 // Hooks of one tensor saved in forward: an index into the frame's slots.
 class Frame::ForwardHooks final : public SavedVariableHooks {
  public:
@@ -303,7 +308,9 @@ void Frame::recompute() {
   } guard{*this};
   state_ = State::kRecomputing;
   if (options_.observer) options_.observer->before_recompute(options_.layer);
+  install_engine();  // the handle may have been detached since the forward
   RecomputeMode mode(*this);
+  const LayerDepth depth;
   const torch::autograd::AutoGradMode grad_on(true);
   try {
     rerun_parts(mode);

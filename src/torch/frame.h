@@ -36,6 +36,19 @@ class FrameObserver {
                                   const std::string& what) noexcept = 0;
 };
 
+// How many layers this thread is inside of, in forward or in recompute: the handle opens no frame
+// for a layer met inside another.
+int& this_thread_layers_open();
+
+// Counts one layer in for its lifetime.
+class LayerDepth {
+ public:
+  LayerDepth() { ++this_thread_layers_open(); }
+  ~LayerDepth() { --this_thread_layers_open(); }
+  LayerDepth(const LayerDepth&) = delete;
+  LayerDepth& operator=(const LayerDepth&) = delete;
+};
+
 struct FrameOptions {
   bool store = true;                // fill the slots in forward (keep); false: drop (full)
   std::shared_ptr<Registry> registry;  // set: the frame can be revoked

@@ -15,16 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-thread_local int layers_open = 0;
-
-class LayerDepth {
- public:
-  LayerDepth() { ++layers_open; }
-  ~LayerDepth() { --layers_open; }
-  LayerDepth(const LayerDepth&) = delete;
-  LayerDepth& operator=(const LayerDepth&) = delete;
-};
-
 bool revoke_callback(void* context, std::int64_t missing_bytes) {
   return static_cast<Registry*>(context)->revoke(missing_bytes);
 }
@@ -87,7 +77,7 @@ void Session::detach() {
 }
 
 bool Session::takes_part() const {
-  return attached_ && step_open_ && layers_open == 0 && at::GradMode::is_enabled() &&
+  return attached_ && step_open_ && this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
          !c10::InferenceMode::is_enabled();
 }
 

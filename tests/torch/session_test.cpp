@@ -1,0 +1,294 @@
+// The handle: steps, classes, plans applied, segments measured, failures contained.
+#include <gtest/gtest.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "pudica/torch.h"
+#include "torch/meter.h"
+#include "torch/toy_model.h"
+
+namespace pudica::testing {
+namespace {
+
+// Hands out the plan it was given and remembers what it was told.
+class ScriptedPolicy final : public Policy {
+ public:
+  [[nodiscard]] std::string name() const override { return "scripted"; }
+  void on_structure(const StepStructure& structure) override {
+    if (fail_in == "on_structure") throw std::runtime_error("injected");
+    structures.push_back(structure);
+  }
+  StepDecision begin_step(const StepContext& context) override {
+    if (fail_in == "begin_step") throw std::runtime_error("injected");
+    contexts.push_back(context);
+    return {plan ? std::make_shared<const Plan>(*plan) : nullptr, record};
+  }
+  void end_step(const StepOutcome& outcome) override {
+    if (fail_in == "end_step") throw std::runtime_error("injected");
+    outcomes.push_back(outcome);
+  }
+
+  std::optional<Plan> plan = Plan{};
+  bool record = false;
+  std::string fail_in;
+  std::vector<StepStructure> structures;
+  std::vector<StepContext> contexts;
+  std::vector<StepOutcome> outcomes;
+};
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() : policy_(std::make_shared<ScriptedPolicy>()) {
+    install_meter();
+    model_ = std::make_unique<ToyModel>(ToyOptions{.layers = 4});
+  }
+
+  std::unique_ptr<Handle> attach_with(std::int64_t budget_bytes,
+                                      Enforcement enforcement = Enforcement::kSoft) {
+    AttachOptions options;
+    options.policy = policy_;
+    options.parameters = model_->parameters();
+    options.budget_bytes = Bytes(budget_bytes);
+    options.enforcement = enforcement;
+    auto handle = attach(std::move(options));
+    EXPECT_TRUE(handle.has_value());
+    return std::move(*handle);
+  }
+
+  std::vector<at::Tensor> train_step(Handle& handle, std::int64_t length = 16) {
+    model_->clear_gradients();
+    at::manual_seed(3);
+    at::Tensor input = at::randn({2, length, 32});
+    handle.begin_step(ShapeKey{2, length});
+    at::Tensor x = input.requires_grad_(true) * 1.0;
+    for (std::size_t i = 0; i < model_->layers.size(); ++i) {
+      const auto layer = model_->layers[i];
+      x = handle.layer(static_cast<std::int64_t>(i),
+                       [layer](const at::Tensor& in) { return layer->forward(in); }, x);
+    }
+    torch::autograd::backward({x.pow(2).mean()});
+    x = at::Tensor();
+    report_ = handle.end_step();
+    std::vector<at::Tensor> gradients;
+    for (const auto& p : model_->parameters()) gradients.push_back(p.grad().clone());
+    return gradients;
+  }
+
+  static void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
+  }
+
+  std::shared_ptr<ScriptedPolicy> policy_;
+  std::unique_ptr<ToyModel> model_;
+  StepReport report_;
+};
+
+Plan plan_of(std::vector<Mode> modes) {
+  Plan plan;
+  plan.modes = std::move(modes);
+  return plan;
+}
+
+TEST_F(SessionTest, AppliesThePlanAndTheGradientsStayTheSame) {
+  auto handle = attach_with(0);
+  policy_->plan->revocable = false;
+  const auto expected = train_step(*handle);
+  EXPECT_EQ(report_.recomputed_layers, 0);
+  policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});
+  expect_equal(expected, train_step(*handle));
+  EXPECT_EQ(report_.recomputed_layers, 2);
+  EXPECT_EQ(report_.layer_calls, 4);
+  policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::full(), Mode::full()});
+  policy_->plan->joined = {0, 1, 0, 1};
+  expect_equal(expected, train_step(*handle));
+  EXPECT_EQ(report_.recomputed_layers, 2) << "two joint segments, recomputed once each";
+}
+
+TEST_F(SessionTest, LearnsTheStructureOnceAndNamesTheLastOfItsClass) {
+  auto handle = attach_with(0);
+  train_step(*handle);
+  train_step(*handle);
+  ASSERT_EQ(policy_->structures.size(), 1U);
+  const auto& layers = policy_->structures[0].layers;
+  ASSERT_EQ(layers.size(), 4U);
+  EXPECT_EQ(layers[0].layer_class, layers[3].layer_class);
+  EXPECT_EQ(layers[0].variant, 0);
+  EXPECT_EQ(layers[3].variant, SegmentKey::kLastOfClass);
+}
+
+TEST_F(SessionTest, TeachesTheFirstLayerOfAClassWhileThePlanIsUnknown) {
+  auto handle = attach_with(0);
+  policy_->plan->teach_first_of_class = true;
+  train_step(*handle);
+  EXPECT_EQ(report_.recomputed_layers, 1);
+}
+
+// The measured segments, put together by the formula, give the measured peak to the byte.
+TEST_F(SessionTest, SegmentsAddUpToTheMeasuredPeak) {
+  auto handle = attach_with(0);
+  train_step(*handle);
+  policy_->record = true;
+  policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::keep(), Mode::keep()});
+  for (const std::int64_t length : {16, 48}) {
+    train_step(*handle, length);
+    const StepOutcome& outcome = policy_->outcomes.back();
+    // gap, 4 forward, head, 4 backward, 1 recompute, epilogue, optimizer
+    ASSERT_EQ(outcome.segments.size(), 13U);
+    std::int64_t live = outcome.context.base_bytes.count();
+    std::int64_t peak = live;
+    for (const SegmentObservation& segment : outcome.segments) {
+      if (segment.key.kind == SegmentKind::kRecompute) continue;  // inside its backward
+      peak = std::max(peak, live + segment.sample.peak_bytes);
+      live += segment.sample.net_bytes;
+    }
+    EXPECT_EQ(peak, outcome.peak_bytes.count()) << "length " << length;
+  }
+}
+
+TEST_F(SessionTest, AccumulationIsSeenFromTheGradients) {
+  auto handle = attach_with(0);
+  train_step(*handle);
+  EXPECT_FALSE(policy_->contexts.back().gradients_present);
+  handle->begin_step(ShapeKey{2, 16});
+  EXPECT_TRUE(policy_->contexts.back().gradients_present);
+  handle->end_step();
+}
+
+TEST_F(SessionTest, HardBudgetIsHeldByRevoking) {
+  auto handle = attach_with(0);
+  policy_->plan->revocable = false;
+  train_step(*handle, 64);
+  const auto expected = train_step(*handle, 64);
+  const std::int64_t keep_peak = report_.peak_bytes.count();
+  const std::int64_t base = report_.base_bytes.count();
+  handle.reset();
+  policy_->plan->revocable = true;
+  const std::int64_t budget = base + (keep_peak - base) * 6 / 10;
+  handle = attach_with(budget, Enforcement::kHard);
+  expect_equal(expected, train_step(*handle, 64));
+  EXPECT_GE(report_.revocations, 1);
+  EXPECT_LE(report_.peak_bytes.count(), budget);
+  EXPECT_FALSE(report_.overrun);
+}
+
+TEST_F(SessionTest, EveryFailureOfThePolicyIsContained) {
+  auto reference = attach_with(0);
+  const auto expected = train_step(*reference);
+  reference.reset();
+  for (const char* where : {"begin_step", "on_structure", "end_step"}) {
+    policy_ = std::make_shared<ScriptedPolicy>();
+    policy_->fail_in = where;
+    auto handle = attach_with(0);
+    for (int step = 0; step < 3; ++step) expect_equal(expected, train_step(*handle));
+    EXPECT_EQ(handle->failures(), 1) << where;
+  }
+}
+
+TEST_F(SessionTest, APolicyWithoutAPlanRunsPlainly) {
+  auto handle = attach_with(0);
+  const auto expected = train_step(*handle);
+  policy_->plan.reset();
+  expect_equal(expected, train_step(*handle));
+  EXPECT_EQ(report_.recomputed_layers, 0);
+}
+
+TEST_F(SessionTest, ALayerThatDoesNotReproduceItselfIsQuarantined) {
+  auto handle = attach_with(0);
+  policy_->plan->default_mode = Mode::full();
+  const at::Tensor leaf = at::randn({4, 4}).requires_grad_(true);
+  int calls = 0;
+  const auto step = [&] {
+    handle->begin_step(ShapeKey{4, 4});
+    const at::Tensor y = handle->layer(
+        0,
+        [&calls](const at::Tensor& x) {
+          ++calls;
+          return calls == 2 ? x.exp() : x.exp().sin();
+        },
+        leaf * 1.0);
+    torch::autograd::backward({y.sum()});
+    handle->end_step();
+  };
+  EXPECT_THROW(step(), c10::Error);
+  EXPECT_NO_THROW(step());
+  EXPECT_EQ(calls, 3) << "kept: not run again in backward";
+}
+
+TEST_F(SessionTest, StepsThatThrowLeaveTheNextOneClean) {
+  auto handle = attach_with(0);
+  policy_->record = true;
+  const auto expected = train_step(*handle);
+  handle->begin_step(ShapeKey{1, 1});
+  EXPECT_THROW(handle->layer(
+                   0, [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("mine"); },
+                   at::ones({1}).requires_grad_(true)),
+               std::runtime_error);
+  handle->end_step();
+  EXPECT_TRUE(policy_->outcomes.back().failed);
+  EXPECT_TRUE(policy_->outcomes.back().segments.empty());
+  expect_equal(expected, train_step(*handle));
+  EXPECT_FALSE(policy_->outcomes.back().failed);
+}
+
+TEST_F(SessionTest, GradientsOffAndNestedLayersJustRun) {
+  auto handle = attach_with(0);
+  policy_->plan->default_mode = Mode::full();
+  handle->begin_step(ShapeKey{2, 2});
+  {
+    const at::NoGradGuard no_grad;
+    handle->layer(0, [](const at::Tensor& x) { return x.exp(); }, at::ones({2}));
+  }
+  const at::Tensor y = handle->layer(
+      0,
+      [&](const at::Tensor& x) {
+        return handle->layer(0, [](const at::Tensor& z) { return z.exp(); }, x) * 2.0;
+      },
+      at::ones({2}).requires_grad_(true));
+  torch::autograd::backward({y.sum()});
+  const StepReport report = handle->end_step();
+  EXPECT_EQ(report.layer_calls, 1);
+  EXPECT_EQ(report.recomputed_layers, 1);
+}
+
+TEST_F(SessionTest, DetachLeavesNoCapAndFramesStayUsable) {
+  auto handle = attach_with(1, Enforcement::kHard);
+  handle->detach();
+  handle = attach_with(0);
+  policy_->plan->default_mode = Mode::full();
+  const at::Tensor leaf = at::randn({4}).requires_grad_(true);
+  handle->begin_step(ShapeKey{4});
+  const at::Tensor y = handle->layer(0, [](const at::Tensor& x) { return x.exp().sin(); }, leaf);
+  handle.reset();
+  EXPECT_NO_THROW(torch::autograd::backward({y.sum()}));
+}
+
+TEST_F(SessionTest, SecondHandleOnADeviceAndBadOptionsAreRefusedByName) {
+  auto handle = attach_with(0);
+  auto second = attach({});
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(second.error().message.find("cpu"), std::string::npos);
+  AttachOptions bad;
+  bad.budget_bytes = Bytes(-5);
+  EXPECT_EQ(attach(std::move(bad)).error().code, ErrorCode::kInvalidArgument);
+  AttachOptions meta;
+  meta.device = c10::Device(c10::DeviceType::Meta);
+  EXPECT_EQ(attach(std::move(meta)).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SessionTest, DisabledByTheEnvironmentNothingHappens) {
+  setenv("PUDICA_DISABLE", "1", 1);
+  policy_->plan->default_mode = Mode::full();
+  auto handle = attach_with(1, Enforcement::kHard);
+  train_step(*handle);
+  unsetenv("PUDICA_DISABLE");
+  EXPECT_TRUE(policy_->contexts.empty());
+  EXPECT_EQ(report_.recomputed_layers, 0);
+}
+
+}  // namespace
+}  // namespace pudica::testing

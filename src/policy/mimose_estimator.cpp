@@ -33,8 +33,6 @@ double mimose_step_peak_bytes(const StepOutcome& outcome) {
 }
 
 void MimoseEstimator::expect_layers(std::size_t layers) {
-  const bool changed = expected_layers_ != 0 && layers != expected_layers_;
-  if (changed) *this = MimoseEstimator();
   expected_layers_ = layers;
   layers_.resize(std::max(layers_.size(), layers));
 }

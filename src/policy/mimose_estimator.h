@@ -24,7 +24,6 @@ double mimose_step_peak_bytes(const StepOutcome& outcome);
 class MimoseEstimator {
  public:
   // The layers to expect: a step that lacks one of them gives no whole-model sample. 0: unknown.
-  // Forgets what was collected if the number changes from one known number to another.
   void expect_layers(std::size_t layers);
 
   // A completed warm-up step: bytes each layer would have kept, as its recompute measured them.

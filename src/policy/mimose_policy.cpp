@@ -38,18 +38,17 @@ class MimosePolicy : public Policy {
     std::vector<std::uint16_t> classes;
     for (const auto& layer : structure.layers) classes.push_back(layer.layer_class);
     if (classes == classes_) return;
+    if (!fitted_) {
+      // Another model than the one measured so far: the warm-up starts again.
+      if (!classes_.empty()) estimator_ = MimoseEstimator();
+      estimator_.expect_layers(classes.size());
+    }
     classes_ = std::move(classes);
-    if (!fitted_) estimator_.expect_layers(classes_.size());
     warmup_plan_ = nullptr;
     plans_.clear();
   }
 
   StepDecision begin_step(const StepContext& context) override {
-    if (!fitted_ && estimator_.collected_steps() >= options_.warmup_steps) {
-      estimator_.fit();
-      fitted_classes_ = classes_;
-      fitted_ = true;
-    }
     if (!fitted_) return {warmup_plan(context.shape), true};
     const std::int64_t key = rounded_up(mimose_size(context.shape));
     if (const auto known = plans_.find(key); known != plans_.end()) return {known->second, false};
@@ -61,8 +60,11 @@ class MimosePolicy : public Policy {
   void end_step(const StepOutcome& outcome) override {
     // A step that broke off measured only a part of itself.
     if (fitted_ || outcome.failed) return;
-    if (estimator_.collected_steps() >= options_.warmup_steps) return;
     estimator_.collect(outcome);
+    if (estimator_.collected_steps() < options_.warmup_steps) return;
+    estimator_.fit();
+    fitted_classes_ = classes_;
+    fitted_ = true;
   }
 
  private:

@@ -16,3 +16,26 @@ function(pudica_add_test name)
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}"
     DISCOVERY_TIMEOUT 120)
 endfunction()
+
+# pudica_add_pytest(NAME SOURCE file.py LABELS unit [TIMEOUT seconds] [ENVIRONMENT A=b...])
+# One CTest test a file of Python tests, run by the Python that PUDICA_PYTHON (variable or
+# environment) names, else by the system's. Skipped, saying so, where that has no pytest.
+function(pudica_add_pytest name)
+  cmake_parse_arguments(ARG "" "SOURCE;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set(python "${PUDICA_PYTHON}")
+  if(NOT python)
+    set(python "$ENV{PUDICA_PYTHON}")
+  endif()
+  if(NOT python)
+    set(python python3)
+  endif()
+  add_test(NAME ${name} COMMAND "${python}" "${PROJECT_SOURCE_DIR}/tests/support/run_pytest.py"
+                                "${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE}")
+  set_tests_properties(
+    ${name}
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT
+               "PUDICA_SOURCE_DIR=${PROJECT_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1;${ARG_ENVIRONMENT}")
+endfunction()

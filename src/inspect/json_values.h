@@ -1,0 +1,31 @@
+// Values of the core as JSON values: shared by the writers of this folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "pudica/controller.h"
+#include "pudica/layer_profile.h"
+#include "pudica/mode.h"
+#include "pudica/policy.h"
+
+namespace pudica::inspect {
+
+// Keeps the order in which fields are written.
+using Json = nlohmann::ordered_json;
+
+// 0 for what JSON cannot say.
+double finite(double value);
+Json to_json(const std::vector<Mode>& modes);
+Json to_json(const StepStructure& structure);
+Json to_json(const SegmentObservation& observation);
+// Kind, class and mode of a segment; the class's number only.
+Json to_json(const SegmentKey& key);
+Json to_json(const Plan& plan);
+
+// Text of a value; never throws. Indented where `indent` >= 0.
+std::string dump(const Json& value, int indent);
+
+}  // namespace pudica::inspect

@@ -1,0 +1,68 @@
+// Writing a step record; step_record_parse.cpp reads it.
+#include "inspect/json.h"
+#include "inspect/json_values.h"
+
+namespace pudica {
+namespace {
+
+using inspect::Json;
+
+Json profiles_json(const StepRecord::Profiles& profiles) {
+  Json segments = Json::array();
+  for (const SegmentObservation& observation : profiles.segments) {
+    segments.push_back(inspect::to_json(observation));
+  }
+  Json out;
+  out["base_bytes"] = profiles.base_bytes.count();
+  out["gradients_present"] = profiles.gradients_present;
+  out["structure"] = inspect::to_json(profiles.structure);
+  out["segments"] = std::move(segments);
+  return out;
+}
+
+}  // namespace
+
+StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutcome& outcome,
+                            const StepStructure& structure) {
+  StepRecord record;
+  record.run = std::move(run);
+  record.step = step;
+  record.key = outcome.context.shape;
+  if (outcome.plan) {
+    record.plan_id = outcome.plan->id;
+    record.modes = outcome.plan->modes;
+    if (outcome.plan->predicted_peak_bytes != Bytes(0)) {
+      record.predicted_bytes = outcome.plan->predicted_peak_bytes;
+    }
+  }
+  record.measured_bytes = outcome.peak_bytes;
+  record.budget_bytes = outcome.context.budget_bytes;
+  record.seconds = outcome.seconds;
+  record.revocations = outcome.revocations;
+  record.overrun = outcome.overrun;
+  if (!outcome.segments.empty()) {
+    record.profiles = StepRecord::Profiles{
+        outcome.context.base_bytes, outcome.context.gradients_present, structure, outcome.segments};
+  }
+  return record;
+}
+
+std::string step_record_to_json(const StepRecord& record) {
+  Json out;
+  out["schema"] = kStepSchema;
+  out["run"] = record.run;
+  out["step"] = record.step;
+  out["key"] = record.key.to_named_string();
+  out["plan_id"] = record.plan_id ? Json(*record.plan_id) : Json();
+  out["modes"] = inspect::to_json(record.modes);
+  out["predicted_bytes"] = record.predicted_bytes ? Json(record.predicted_bytes->count()) : Json();
+  out["measured_bytes"] = record.measured_bytes.count();
+  out["budget_bytes"] = record.budget_bytes.count();
+  out["seconds"] = inspect::finite(record.seconds);
+  out["revocations"] = record.revocations;
+  out["overrun"] = record.overrun;
+  if (record.profiles) out["profiles"] = profiles_json(*record.profiles);
+  return inspect::dump(out, -1);
+}
+
+}  // namespace pudica

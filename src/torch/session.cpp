@@ -92,6 +92,7 @@ void Session::begin_step(const ShapeKey& shape) {
   if (step_open_) end_step();
   if (!attached_) return;
   step_open_ = true;
+  step_began_ = Clock::now();
   ++step_;
   calls_.clear();
   call_failed_ = false;
@@ -306,7 +307,8 @@ StepReport Session::end_step() {
         structure_ = structure;
         options_.policy->on_structure(structure_);
       }
-      StepOutcome outcome{context_, decision_.plan, report.peak_bytes, 0, report.revocations,
+      const double seconds = std::chrono::duration<double>(Clock::now() - step_began_).count();
+      StepOutcome outcome{context_, decision_.plan, report.peak_bytes, seconds, report.revocations,
                           report.overrun, call_failed_, {}};
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         outcome.segments =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -126,6 +127,7 @@ class Session final : public Handle {
   std::vector<Call> calls_;
   std::shared_ptr<Frame> open_segment_;
   std::int64_t plan_ns_ = 0;
+  std::chrono::steady_clock::time_point step_began_;
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;

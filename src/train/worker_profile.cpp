@@ -1,0 +1,101 @@
+#include "train/worker_profile.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "controller/segment_store.h"
+#include "controller/step_model.h"
+#include "pudica/planner.h"
+
+namespace pudica::train {
+namespace {
+
+// Runs every layer in one mode and keeps what the step showed.
+class ProfilingPolicy final : public Policy {
+ public:
+  [[nodiscard]] std::string name() const override { return "profiling"; }
+  void on_structure(const StepStructure& structure) override { structure_ = structure; }
+  StepDecision begin_step(const StepContext& context) override {
+    Plan plan;
+    plan.id = 1;
+    plan.shape = context.shape;
+    plan.default_mode = mode;
+    plan.reason = "profiling";
+    return {std::make_shared<const Plan>(std::move(plan)), true};
+  }
+  void end_step(const StepOutcome& outcome) override { outcome_ = outcome; }
+
+  Mode mode = Mode::keep();
+  StepStructure structure_;
+  StepOutcome outcome_;
+};
+
+Result<ShapeProfile> profile_shape(TrainingRun& run, ProfilingPolicy& policy, std::int64_t batch) {
+  ShapeProfile profile;
+  SegmentStore store([] { return make_online_predictor(PredictorOptions{}); });
+  const ReleasedBytes released = [&](std::uint16_t layer_class, std::uint8_t variant) {
+    return released_by_full(store, policy.outcome_.context.shape, false, layer_class, variant);
+  };
+  for (const Mode mode : {Mode::full(), Mode::keep()}) {
+    policy.mode = mode;
+    run.step(batch);
+    store.observe(policy.outcome_, 0, released);
+    const Bytes peak = policy.outcome_.peak_bytes;
+    (mode == Mode::keep() ? profile.keep_all_peak_bytes : profile.full_peak_bytes) = peak;
+  }
+  profile.base_bytes = policy.outcome_.context.base_bytes;
+  StepModelRequest request;
+  request.shape = policy.outcome_.context.shape;
+  auto model = build_step_model(store, policy.structure_, request);
+  if (!model) return model.error().with_context("profiling " + request.shape.to_string());
+  profile.costs = std::move(model->point);
+  return profile;
+}
+
+}  // namespace
+
+Bytes ShapeProfile::menu_floor_bytes() const {
+  const ChainProblem problem = to_chain(costs);
+  const std::int64_t chain = problem.offset_bytes + floor_plan(problem.chain).peak_bytes;
+  return base_bytes + Bytes(std::max(chain, problem.constant_bytes));
+}
+
+std::map<ShapeKey, std::int64_t> distinct_shapes(const RunData& data) {
+  std::map<ShapeKey, std::int64_t> shapes;
+  for (std::size_t i = 0; i < data.batches.size(); ++i) {
+    shapes.emplace(data.batches[i].shape, static_cast<std::int64_t>(i));
+  }
+  return shapes;
+}
+
+std::map<ShapeKey, std::int64_t> largest_shapes(const RunData& data) {
+  const auto all = distinct_shapes(data);
+  std::map<ShapeKey, std::int64_t> largest;
+  for (const auto& [shape, batch] : all) {
+    const bool covered = std::ranges::any_of(all, [&shape = shape](const auto& other) {
+      return !(other.first == shape) && other.first.covers(shape);
+    });
+    if (!covered) largest.emplace(shape, batch);
+  }
+  return largest;
+}
+
+Result<std::map<ShapeKey, ShapeProfile>> profile_shapes(
+    const TrainOptions& options, const RunData& data,
+    const std::map<ShapeKey, std::int64_t>& shapes) {
+  const auto policy = std::make_shared<ProfilingPolicy>();
+  auto run = start_run(options, data, {policy, Bytes(0), Enforcement::kSoft});
+  if (!run) return run.error();
+  std::map<ShapeKey, ShapeProfile> profiles;
+  // The first step is not counted: it makes the optimizer's state.
+  if (!shapes.empty()) (*run)->step(shapes.begin()->second);
+  for (const auto& [shape, batch] : shapes) {
+    auto profile = profile_shape(**run, *policy, batch);
+    if (!profile) return profile.error();
+    profiles.emplace(shape, std::move(*profile));
+  }
+  return profiles;
+}
+
+}  // namespace pudica::train

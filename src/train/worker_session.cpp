@@ -1,0 +1,226 @@
+#include "train/worker_session.h"
+
+#include <torch/version.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "config/config.h"
+#include "inspect/json.h"
+#include "policy/policy_factory.h"
+#include "train/worker_profile.h"
+
+namespace pudica::train {
+namespace {
+
+using nlohmann::json;
+
+// Passes everything on and writes a line a step.
+class RecordingPolicy final : public Policy {
+ public:
+  RecordingPolicy(std::shared_ptr<Policy> inner, std::ofstream file)
+      : inner_(std::move(inner)), file_(std::move(file)) {}
+
+  [[nodiscard]] std::string name() const override { return inner_->name(); }
+  void on_structure(const StepStructure& structure) override {
+    structure_ = structure;
+    inner_->on_structure(structure);
+  }
+  StepDecision begin_step(const StepContext& context) override {
+    return inner_->begin_step(context);
+  }
+  void end_step(const StepOutcome& outcome) override {
+    file_ << step_record_to_json(make_step_record("pudica-train", ++step_, outcome, structure_))
+          << '\n'
+          << std::flush;
+    inner_->end_step(outcome);
+  }
+
+ private:
+  std::shared_ptr<Policy> inner_;
+  std::ofstream file_;
+  StepStructure structure_;
+  std::uint64_t step_ = 0;
+};
+
+Error file_error(const std::string& what, const std::string& path) {
+  return Error{ErrorCode::kUnavailable, what + " " + path + ": " + std::strerror(errno)};
+}
+
+// What `static` and `oracle` must know beforehand, measured on a throw-away model.
+Result<void> measure_beforehand(const TrainOptions& options, const RunData& data,
+                                const PolicySpec& spec, PolicyInputs& inputs) {
+  if (spec.name == "static") {
+    auto profiles = profile_shapes(options, data, largest_shapes(data));
+    if (!profiles) return profiles.error();
+    Bytes largest{0};
+    for (auto& [shape, profile] : *profiles) {
+      if (profile.keep_all_peak_bytes <= largest) continue;
+      largest = profile.keep_all_peak_bytes;
+      inputs.longest_shape = shape;
+      inputs.longest_costs = profile.costs;
+      inputs.steady_base_bytes = profile.base_bytes;
+    }
+  } else if (spec.name == "oracle") {
+    auto profiles = profile_shapes(options, data, distinct_shapes(data));
+    if (!profiles) return profiles.error();
+    for (auto& [shape, profile] : *profiles) {
+      inputs.oracle_costs.emplace(shape, std::move(profile.costs));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ControllerOptions> controller_options(const TrainOptions& options) {
+  Config config;
+  if (!options.config.empty()) {
+    auto loaded = load_config(options.config).result();
+    if (!loaded) return loaded.error();
+    config = std::move(*loaded);
+  }
+  const ConfigErrors errors = apply_environment(process_environment, config);
+  if (!errors.empty()) return invalid_argument(errors.front());
+  if (options.warmup_mode == "sheltered") config.warmup.mode = WarmupMode::kSheltered;
+  if (options.warmup_mode == "revocable") config.warmup.mode = WarmupMode::kRevocable;
+  ControllerOptions compiled = compile_controller_options(config);
+  if (options.device != "cpu") compiled.predictor.granularity_bytes = 512;
+  return compiled;
+}
+
+Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& options,
+                                                            const RunData& data,
+                                                            const SessionSetup& setup) {
+  auto spec = parse_policy_spec(setup.policy);
+  if (!spec) return spec.error();
+  auto compiled = controller_options(options);
+  if (!compiled) return compiled.error();
+  PolicyInputs inputs;
+  inputs.controller = std::move(*compiled);
+  auto measured = measure_beforehand(options, data, *spec, inputs);
+  if (!measured) return measured.error();
+  auto policy = make_policy(*spec, inputs);
+  if (!policy) return policy.error();
+  std::unique_ptr<WorkerSession> session(new WorkerSession(options, setup));
+  session->policy_ = *policy;
+  session->controller_ = std::dynamic_pointer_cast<Controller>(*policy);
+  auto restored = session->restore_state();
+  if (!restored) return restored.error();
+  RunSetup run;
+  run.policy = session->policy_;
+  if (!setup.record_path.empty()) {
+    std::ofstream file(setup.record_path);
+    if (!file) return file_error("cannot write --record", setup.record_path);
+    run.policy = std::make_shared<RecordingPolicy>(session->policy_, std::move(file));
+  }
+  const bool limited = spec->name != "none" || setup.capped;
+  if (limited) {
+    run.budget_bytes = setup.budget_bytes;
+    run.enforcement = Enforcement::kHard;
+  }
+  auto started = start_run(options, data, run);
+  if (!started) return started.error();
+  session->run_ = std::move(*started);
+  return session;
+}
+
+std::string WorkerSession::fingerprint() const {
+  const ModelOptions& model = options_.model;
+  std::ostringstream text;
+  text << "pudica-train layers=" << model.layers << " hidden=" << model.hidden
+       << " heads=" << model.heads << " vocab=" << model.vocab
+       << " attention=" << to_string(model.attention) << " dtype=" << to_string(model.dtype)
+       << " dropout=" << model.dropout
+       << " data=" << (options_.data.kind == DataKind::kText ? "text" : "lengths")
+       << " device=" << options_.device << " torch=" << TORCH_VERSION;
+  return text.str();
+}
+
+Result<void> WorkerSession::restore_state() {
+  if (!controller_ || setup_.state_path.empty()) return {};
+  std::ifstream file(setup_.state_path, std::ios::binary);
+  if (!file) {
+    if (std::filesystem::exists(setup_.state_path)) {
+      return file_error("cannot read --state", setup_.state_path);
+    }
+    return {};  // the first run makes it
+  }
+  std::ostringstream content;
+  content << file.rdbuf();
+  auto done = controller_->restore(content.str(), fingerprint());
+  if (!done) return done.error().with_context("--state " + setup_.state_path);
+  return {};
+}
+
+Result<void> WorkerSession::save_state() const {
+  if (!controller_ || setup_.state_path.empty()) return {};
+  const std::string path = setup_.state_path + ".new";
+  {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << controller_->serialize(fingerprint()) << std::flush;
+    if (!file) return file_error("cannot write --state", path);
+  }
+  std::error_code failed;
+  std::filesystem::rename(path, setup_.state_path, failed);
+  if (failed) {
+    return Error{ErrorCode::kUnavailable,
+                 "cannot replace --state " + setup_.state_path + ": " + failed.message()};
+  }
+  return {};
+}
+
+void WorkerSession::remember(const StepRow& row) {
+  const StepReport& report = run_->last_report();
+  if (!report.plan) return;
+  PlanUse& use = plans_[row.shape];
+  if (use.plan != report.plan) use.uses = 0;
+  use.plan = report.plan;
+  use.layers = row.layer_calls;
+  use.measured_bytes = row.peak;
+  ++use.uses;
+}
+
+nlohmann::json WorkerSession::step(std::int64_t index) {
+  StepRow row = run_->step(index);
+  remember(row);
+  if (controller_ && run_->last_report().plan) {
+    row.cache_hit = !plan_ids_.insert(run_->last_report().plan->id).second;
+  }
+  return to_json(row);
+}
+
+Result<nlohmann::json> WorkerSession::finish() {
+  json reply{{"params_sha256", run_->params_sha256()}, {"cache", nullptr}};
+  json plans = json::array();
+  for (const auto& [shape, use] : plans_) {
+    json modes = json::array();
+    for (std::int64_t i = 0; i < use.layers; ++i) {
+      const auto layer = static_cast<std::size_t>(i);
+      const bool planned = layer < use.plan->modes.size();
+      modes.push_back(to_string(planned ? use.plan->modes[layer] : use.plan->default_mode));
+    }
+    plans.push_back({{"shape", shape},
+                     {"modes", std::move(modes)},
+                     {"predicted_bytes", use.plan->predicted_peak_bytes.count()},
+                     {"measured_bytes", use.measured_bytes.count()},
+                     {"uses", use.uses},
+                     {"reason", use.plan->reason}});
+  }
+  reply["plans"] = std::move(plans);
+  if (controller_) {
+    const ControllerSnapshot snapshot = controller_->snapshot();
+    reply["cache"] = {{"hits", snapshot.cache_hits},
+                      {"misses", snapshot.cache_misses},
+                      {"plans", snapshot.plans.size()}};
+    reply["snapshot"] = json::parse(snapshot_to_json(snapshot));
+  }
+  auto saved = save_state();
+  if (!saved) return saved.error();
+  return reply;
+}
+
+}  // namespace pudica::train

@@ -1,0 +1,312 @@
+#include "train/parent.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <signal.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "train/data.h"
+#include "train/summary.h"
+
+namespace pudica::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::minutes kReplyTimeout{60};  // of one step or one calibration
+
+volatile sig_atomic_t g_stop = 0;
+
+void on_stop_signal(int) { g_stop = 1; }
+
+// Whether a policy plans, and so may own the learned state and the step record.
+bool is_pudica(const std::string& name) { return name == "pudica" || name.starts_with("pudica:"); }
+
+struct Calibration {
+  Bytes floor{0};
+  Bytes keep_all{0};
+  std::optional<Bytes> menu_floor;
+  std::string config_budget;
+  json versions;
+};
+
+// A worker's failure, with how it counts.
+struct Failure {
+  std::string message;
+  bool usage = false;
+  bool oom = false;
+};
+
+struct Lane {
+  WorkerProcess worker;
+  std::size_t policy;  // index into RunResult::policies
+};
+
+class Parent {
+ public:
+  Parent(const TrainOptions& options, const ParentOptions& parent)
+      : options_(options),
+        parent_(parent),
+        progress_(parent.progress_stream, terminal_columns(parent.progress_stream), options.steps) {
+  }
+
+  int run();
+
+ private:
+  Result<WorkerProcess> start_worker() const;
+  std::optional<Failure> ask(WorkerProcess& worker, const json& command, json& reply);
+  std::optional<Failure> calibrate();
+  std::optional<Failure> resolve_budget(const Calibration& calibration);
+  std::optional<Failure> start_lanes();
+  json setup_command(const std::string& policy) const;
+  void train();
+  void step(Lane& lane, std::int64_t index);
+  void finish(Lane& lane);
+  void end_lane(Lane& lane, const Failure& failure);
+  int conclude();
+  int fail(const Failure& failure);
+
+  const TrainOptions& options_;
+  const ParentOptions& parent_;
+  Progress progress_;
+  RunResult run_;
+  std::vector<Lane> lanes_;
+  bool interrupted_ = false;
+};
+
+Result<WorkerProcess> Parent::start_worker() const {
+  WorkerStart start;
+  start.program = parent_.worker_program;
+  start.arguments = parent_.worker_arguments;
+  start.environment = worker_environment(options_.threads);
+  return WorkerProcess::start(start);
+}
+
+std::optional<Failure> Parent::ask(WorkerProcess& worker, const json& command, json& reply) {
+  auto answer = worker.ask(command, kReplyTimeout);
+  if (!answer) {
+    worker.kill();
+    return Failure{answer.error().message};
+  }
+  if (!answer->is_object()) return Failure{"the worker's reply is not a JSON object"};
+  const auto error = answer->find("error");
+  if (error == answer->end()) {
+    reply = *std::move(answer);
+    return std::nullopt;
+  }
+  Failure failure{error->is_string() ? error->get<std::string>() : error->dump()};
+  failure.usage = answer->value("usage", json(false)) == json(true);
+  failure.oom = answer->value("oom", json(false)) == json(true);
+  return failure;
+}
+
+std::optional<Bytes> bytes_field(const json& object, const char* name) {
+  const auto entry = object.find(name);
+  if (entry == object.end() || !entry->is_number_integer()) return std::nullopt;
+  return Bytes(entry->get<std::int64_t>());
+}
+
+std::optional<Failure> Parent::calibrate() {
+  auto worker = start_worker();
+  if (!worker) return Failure{worker.error().message};
+  progress_.note("measuring what the longest batches need ...");
+  json reply;
+  if (auto failure = ask(*worker, {{"cmd", "calibrate"}}, reply)) return failure;
+  const auto floor = bytes_field(reply, "floor_bytes");
+  const auto keep_all = bytes_field(reply, "keep_all_bytes");
+  if (!floor || !keep_all) {
+    return Failure{"calibration: " + reply.dump() + " seen, expected floor_bytes, keep_all_bytes"};
+  }
+  Calibration calibration{*floor, *keep_all, bytes_field(reply, "menu_floor_bytes"), {}, {}};
+  const auto configured = reply.find("config_budget");
+  if (configured != reply.end() && configured->is_string()) {
+    calibration.config_budget = configured->get<std::string>();
+  }
+  calibration.versions = reply.value("versions", json::object());
+  return resolve_budget(calibration);
+}
+
+std::optional<Failure> Parent::resolve_budget(const Calibration& calibration) {
+  auto budget = options_.budget;
+  if (!options_.budget_given && !calibration.config_budget.empty()) {
+    const auto configured = parse_budget(calibration.config_budget);
+    if (!configured) {
+      return Failure{configured.error().with_context("--config: budget").message, true};
+    }
+    budget = *configured;
+  }
+  run_.floor = calibration.floor;
+  run_.keep_all = calibration.keep_all;
+  run_.menu_floor = calibration.menu_floor;
+  run_.budget = budget.resolve(calibration.floor, calibration.keep_all);
+  run_.versions = calibration.versions;
+  run_.versions["pudica"] = PUDICA_VERSION;
+  run_.machine = describe_machine();
+  progress_.note(fmt::format("budget {}: recomputing every layer needs {}, keeping all {}",
+                             format_bytes(run_.budget), format_bytes(run_.floor),
+                             format_bytes(run_.keep_all)));
+  return std::nullopt;
+}
+
+json Parent::setup_command(const std::string& policy) const {
+  const bool capped = policy == kCappedName;
+  json command = {{"cmd", "setup"},
+                  {"policy", capped ? "none" : policy},
+                  {"budget_bytes", run_.budget.count()},
+                  {"capped", capped}};
+  // One owner of each file: the first `pudica`, else (of the record) the first policy.
+  const auto& names = options_.policies;
+  const auto planner = std::find_if(names.begin(), names.end(), is_pudica);
+  if (!options_.state.empty() && planner != names.end() && *planner == policy) {
+    command["state"] = options_.state;
+  }
+  const auto& recorded = planner != names.end() ? *planner : names.front();
+  if (!options_.record.empty() && recorded == policy) command["record"] = options_.record;
+  return command;
+}
+
+std::optional<Failure> Parent::start_lanes() {
+  std::vector<std::string> names = options_.policies;
+  const auto none = std::find(names.begin(), names.end(), "none");
+  if (none != names.end()) names.insert(none + 1, kCappedName);
+  for (const auto& name : names) {
+    run_.policies.push_back({});
+    run_.policies.back().name = name;
+  }
+  for (std::size_t i = 0; i < names.size() && !parent_.stopping(); ++i) {
+    auto worker = start_worker();
+    if (!worker) return Failure{worker.error().message};
+    lanes_.push_back(Lane{*std::move(worker), i});
+  }
+  for (auto& lane : lanes_) {
+    if (parent_.stopping()) break;
+    json reply;
+    auto failure = ask(lane.worker, setup_command(names[lane.policy]), reply);
+    if (!failure) continue;
+    if (failure->usage) return failure;
+    end_lane(lane, *failure);
+  }
+  return std::nullopt;
+}
+
+void Parent::end_lane(Lane& lane, const Failure& failure) {
+  auto& policy = run_.policies[lane.policy];
+  policy.status = failure.oom ? PolicyStatus::kOom : PolicyStatus::kFailed;
+  policy.detail = failure.message;
+  lane.worker.kill();
+  progress_.note(fmt::format("{}: {} after {} steps: {}", policy.name, to_string(policy.status),
+                             policy.rows.size(), failure.message));
+}
+
+void Parent::step(Lane& lane, std::int64_t index) {
+  json reply;
+  auto failure = ask(lane.worker, {{"cmd", "step"}, {"i", index}}, reply);
+  if (!failure) {
+    auto row = step_row_from_json(reply);
+    if (row) {
+      progress_.show(run_.policies[lane.policy].name, *row);
+      run_.policies[lane.policy].rows.push_back(*std::move(row));
+      return;
+    }
+    failure = Failure{row.error().message};
+  }
+  end_lane(lane, *failure);
+}
+
+void Parent::train() {
+  for (std::int64_t i = 0; i < options_.steps; ++i) {
+    // Who goes first changes from step to step, so that nobody always finds a warm cache.
+    for (std::size_t turn = 0; turn < lanes_.size(); ++turn) {
+      if (parent_.stopping()) return;
+      auto& lane = lanes_[(static_cast<std::size_t>(i) + turn) % lanes_.size()];
+      if (lane.worker.alive()) step(lane, i);
+    }
+  }
+}
+
+void Parent::finish(Lane& lane) {
+  if (!lane.worker.alive()) return;
+  auto& policy = run_.policies[lane.policy];
+  json reply;
+  if (auto failure = ask(lane.worker, {{"cmd", "finish"}}, reply)) {
+    end_lane(lane, *failure);
+    return;
+  }
+  const auto digest = reply.find("params_sha256");
+  if (digest != reply.end() && digest->is_string()) {
+    policy.params_sha256 = digest->get<std::string>();
+  }
+  policy.cache = reply.value("cache", json());
+  policy.plans = reply.value("plans", json());
+  lane.worker.kill();
+}
+
+int Parent::fail(const Failure& failure) {
+  if (parent_.stopping()) return kExitInterrupted;
+  progress_.note("pudica-train: " + failure.message);
+  return failure.usage ? kExitUsage : kExitFailed;
+}
+
+int Parent::conclude() {
+  bool failed = false;
+  for (auto& policy : run_.policies) {
+    const bool partial = std::ssize(policy.rows) < options_.steps;
+    if (policy.status == PolicyStatus::kOk && interrupted_ && partial) {
+      policy.status = PolicyStatus::kInterrupted;
+    }
+    failed = failed || policy.status == PolicyStatus::kFailed;
+  }
+  progress_.finish();
+  const auto result = to_json(run_);
+  fmt::print(parent_.table_stream, "\n{}\n{}\n", summary_table(result), conclusion(result));
+  const auto written = write_results(run_, options_.out);
+  if (!written) return fail({written.error().message});
+  fmt::print(parent_.table_stream, "Results: {}\n",
+             (std::filesystem::path(options_.out) / "report.html").string());
+  std::fflush(parent_.table_stream);
+  if (interrupted_) return kExitInterrupted;
+  return failed ? kExitFailed : kExitDone;
+}
+
+int Parent::run() {
+  const auto data = load_data(options_.data, options_.max_length);
+  if (!data) return fail({data.error().message, true});
+  if (data->dimensions == 2 && options_.model.layers < 2) {
+    return fail({fmt::format("--model: layers={} seen, expected at least 2 for data of two lengths",
+                             options_.model.layers),
+                 true});
+  }
+  run_.options = options_;
+  if (auto failure = calibrate()) return fail(*failure);
+  if (auto failure = start_lanes()) return fail(*failure);
+  train();
+  interrupted_ = parent_.stopping();
+  if (interrupted_) progress_.note("stopping: writing what there is");
+  for (auto& lane : lanes_) finish(lane);
+  return conclude();
+}
+
+}  // namespace
+
+int run_parent(const TrainOptions& options, const ParentOptions& parent) {
+  return Parent(options, parent).run();
+}
+
+void install_stop_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool stop_requested() { return g_stop != 0; }
+
+}  // namespace pudica::train

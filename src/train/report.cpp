@@ -1,0 +1,216 @@
+#include "train/report.h"
+
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "train/summary.h"
+
+namespace pudica::train {
+namespace {
+
+using nlohmann::json;
+
+std::optional<double> number(const json& object, const char* name) {
+  if (!object.is_object()) return std::nullopt;
+  const auto entry = object.find(name);
+  if (entry == object.end() || !entry->is_number()) return std::nullopt;
+  return entry->get<double>();
+}
+
+std::string bytes_text(const json& object, const char* name) {
+  const auto value = number(object, name);
+  return value ? format_bytes(Bytes(static_cast<std::int64_t>(*value))) : "-";
+}
+
+std::string percent_text(const std::optional<double>& fraction) {
+  return fraction ? fmt::format("{:.1f} %", *fraction * 100) : "-";
+}
+
+std::string cell(const std::string& text, bool bad = false) {
+  return fmt::format("<td{}>{}</td>", bad ? " class=\"bad\"" : "", escape_html(text));
+}
+
+std::string prediction_text(const json& prediction) {
+  const auto mean = number(prediction, "mean_abs_rel");
+  if (!mean) return "-";
+  return fmt::format("{} / {}", percent_text(mean), percent_text(number(prediction, "max_under")));
+}
+
+std::string table_row(const json& policy, std::size_t index) {
+  const auto name = policy["name"].get<std::string>();
+  const auto status = policy["status"].get<std::string>();
+  const auto time = number(policy, "step_seconds_median");
+  const auto ratio = number(policy, "time_vs_none");
+  const auto warmup = number(policy, "warmup_overhead_steps");
+  const auto used = number(policy, "budget_used");
+  const auto& digest = policy["params_sha256"];
+  std::string row = name == "pudica" ? "<tr class=\"chosen\">" : "<tr>";
+  row += fmt::format("<td><span class=\"dot\" style=\"background:var(--c{})\"></span>{}</td>",
+                     index % 10, escape_html(name));
+  row += cell(time ? fmt::format("{:.1f} ms", *time * 1e3) : "-");
+  row += cell(ratio ? fmt::format("{:.3f}x", *ratio) : "-");
+  row += cell(warmup ? fmt::format("{:+.1f} steps", *warmup) : "-");
+  row += cell(bytes_text(policy, "peak_bytes"));
+  row += cell(percent_text(used), used && *used > 1);
+  row += cell(percent_text(number(policy, "recomputed_share")));
+  row += cell(policy["revocations"].dump());
+  row += cell(prediction_text(policy["prediction"]));
+  row += fmt::format("<td><code>{}</code></td>",
+                     digest.is_string() ? digest.get<std::string>().substr(0, 8) : "-");
+  const bool out_of_memory = status == "oom";
+  row += cell(out_of_memory ? "out of memory" : status, status != "ok");
+  return row + "</tr>\n";
+}
+
+std::string table(const json& result) {
+  std::string text = "<table><thead><tr>";
+  for (const auto* name : {"policy", "step time", "time vs none", "warm-up", "peak", "of budget",
+                           "recomputed", "revoked", "prediction error", "parameters", "outcome"}) {
+    text += fmt::format("<th scope=\"col\">{}</th>", name);
+  }
+  text += "</tr></thead><tbody>\n";
+  std::size_t index = 0;
+  for (const auto& policy : result["policies"]) text += table_row(policy, index++);
+  return text + "</tbody></table>";
+}
+
+std::string tile(const std::string& value, const std::string& name, const char* extra_class = "") {
+  return fmt::format("<div class=\"tile{}\"><b>{}</b><span>{}</span></div>", extra_class,
+                     escape_html(value), escape_html(name));
+}
+
+std::string tiles(const json& result) {
+  return tile(bytes_text(result, "budget_bytes"), "budget", " main") +
+         tile(bytes_text(result, "keep_all_bytes"), "keeping every activation") +
+         tile(bytes_text(result, "floor_bytes"), "recomputing every layer") +
+         tile(bytes_text(result, "menu_floor_bytes"), "least that any plan reaches") +
+         tile(result["steps"].dump(), "steps of each policy");
+}
+
+std::string facts(const json& result) {
+  const auto& model = result["model"];
+  const auto& data = result["data"];
+  return escape_html(fmt::format(
+      "Model {}: {} layers, hidden {}, {} heads, {} attention, {}. Data: {}, batch {}. Seed {}.",
+      model["preset"].get<std::string>(), model["layers"].dump(), model["hidden"].dump(),
+      model["heads"].dump(), model["attention"].get<std::string>(),
+      model["dtype"].get<std::string>(), data["file"].get<std::string>(), data["batch"].dump(),
+      result["seed"].dump()));
+}
+
+std::string footer(const json& result) {
+  std::string text = "Machine: ";
+  const auto& machine = result["machine"];
+  const auto part = [&machine](const char* name) {
+    const auto entry = machine.is_object() ? machine.find(name) : machine.end();
+    if (!machine.is_object() || entry == machine.end() || entry->is_null()) return std::string("-");
+    return entry->is_string() ? entry->get<std::string>() : entry->dump();
+  };
+  text += fmt::format("{}, {} cores, {}, {}.", part("cpu"), part("cores"),
+                      bytes_text(machine, "memory_bytes"), part("system"));
+  if (result["versions"].is_object()) {
+    for (const auto& [name, version] : result["versions"].items()) {
+      text += fmt::format(" {} {}.", name, version.is_string() ? version.get<std::string>() : "-");
+    }
+  }
+  return escape_html(text);
+}
+
+// What the charts draw: columns, shorter than objects by half.
+json chart_data(const RunResult& run) {
+  json data = {{"budget", run.budget.count()}, {"policies", json::array()}};
+  for (const auto& policy : run.policies) {
+    json entry = {{"name", policy.name},      {"step", json::array()}, {"shape", json::array()},
+                  {"seconds", json::array()}, {"peak", json::array()}, {"learning", json::array()},
+                  {"plans", json::array()}};
+    for (const auto& row : policy.rows) {
+      entry["step"].push_back(row.step);
+      entry["shape"].push_back(row.shape);
+      entry["seconds"].push_back(row.seconds);
+      entry["peak"].push_back(row.peak.count());
+      entry["learning"].push_back(row.learning ? 1 : 0);
+    }
+    for (const auto& plan : policy.plans.is_array() ? policy.plans : json::array()) {
+      const bool drawable = plan.is_object() && plan.contains("shape") &&
+                            plan["shape"].is_string() && plan.contains("modes") &&
+                            plan["modes"].is_array();
+      if (!drawable) continue;
+      json kept = {{"shape", plan["shape"]}, {"modes", plan["modes"]}};
+      for (const auto* name : {"predicted_bytes", "measured_bytes"}) {
+        if (plan.contains(name)) kept[name] = plan[name];
+      }
+      entry["plans"].push_back(std::move(kept));
+    }
+    data["policies"].push_back(std::move(entry));
+  }
+  return data;
+}
+
+// JSON that cannot end the script element around it.
+std::string script_safe(const json& data) {
+  std::string text;
+  for (const char c : data.dump(-1, ' ', true, json::error_handler_t::replace)) {
+    if (c == '<') {
+      text += "\\u003c";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+// Replaces each {{name}} of the page once; what is put in is not read again.
+std::string fill(std::string_view page, const std::map<std::string, std::string>& parts) {
+  std::string text;
+  for (;;) {
+    const auto begin = page.find("{{");
+    const auto end = page.find("}}", begin);
+    text += page.substr(0, begin);
+    if (begin == std::string_view::npos || end == std::string_view::npos) return text;
+    text += parts.at(std::string(page.substr(begin + 2, end - begin - 2)));
+    page.remove_prefix(end + 2);
+  }
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        safe += "&amp;";
+        break;
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      default:
+        safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string report_html(const RunResult& run) {
+  const auto result = to_json(run);
+  return fill(kReportPage, {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
+                            {"style", std::string(kReportStyle)},
+                            {"conclusion", escape_html(conclusion(result))},
+                            {"facts", facts(result)},
+                            {"tiles", tiles(result)},
+                            {"table", table(result)},
+                            {"footer", footer(result)},
+                            {"data", script_safe(chart_data(run))},
+                            {"script", std::string(kReportScript)}});
+}
+
+}  // namespace pudica::train

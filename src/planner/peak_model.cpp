@@ -1,0 +1,154 @@
+#include "pudica/peak_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "planner/saturating.h"
+
+namespace pudica {
+namespace {
+
+using planner::saturating_add;
+using planner::saturating_subtract;
+
+void check_choice(const StepCosts& costs, std::span<const std::uint8_t> choice) {
+  if (choice.size() != costs.layers.size()) {
+    throw BugError("peak model: " + std::to_string(choice.size()) + " choices for " +
+                   std::to_string(costs.layers.size()) + " layers");
+  }
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    if (choice[i] >= costs.layers[i].modes.size()) {
+      throw BugError("peak model: layer " + std::to_string(i) + " has no mode " +
+                     std::to_string(choice[i]));
+    }
+  }
+}
+
+// Seconds to whole nanoseconds, kept in what an int64 sum over layers can hold.
+std::int64_t to_nanoseconds(double seconds) {
+  constexpr double kMostSeconds = 1e6;
+  if (!(seconds < kMostSeconds)) return static_cast<std::int64_t>(kMostSeconds * 1e9);
+  return std::llround(std::max(seconds, 0.0) * 1e9);
+}
+
+// What is added to `extra_seconds` so that none of the layer is below zero: a learned time may be
+// a little faster than the mode thought fastest.
+double time_shift(const LayerCosts& layer) {
+  double least = 0;
+  for (const LayerModeCosts& mode : layer.modes) least = std::min(least, mode.extra_seconds);
+  return -least;
+}
+
+std::int64_t most_released(const LayerCosts& layer) {
+  if (layer.modes.empty()) return 0;
+  return std::ranges::max_element(layer.modes, {}, &LayerModeCosts::released_bytes)->released_bytes;
+}
+
+// The running live bytes and their peak, above base.
+class LiveBytes {
+ public:
+  void visit(std::int64_t peak_above_live) {
+    peak_ = std::max(peak_, saturating_add(live_, peak_above_live));
+  }
+  void add(std::int64_t bytes) { live_ = saturating_add(live_, bytes); }
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+
+ private:
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+}  // namespace
+
+std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice) {
+  check_choice(costs, choice);
+  LiveBytes bytes;
+  std::int64_t released = 0;
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    const LayerCosts& layer = costs.layers[i];
+    const LayerModeCosts& mode = layer.modes[choice[i]];
+    bytes.visit(layer.gap_peak_bytes);
+    bytes.add(layer.gap_net_bytes);
+    bytes.visit(mode.forward_peak_bytes);
+    bytes.add(mode.forward_net_bytes);
+    released = saturating_add(released, mode.released_bytes);
+  }
+  bytes.visit(costs.head_peak_bytes);
+  bytes.add(saturating_subtract(costs.head_net_bytes, released));
+  for (std::size_t i = choice.size(); i-- > 0;) {
+    const LayerCosts& layer = costs.layers[i];
+    const LayerModeCosts& mode = layer.modes[choice[i]];
+    bytes.visit(mode.backward_peak_bytes);
+    bytes.add(saturating_subtract(saturating_add(layer.residue_bytes, mode.released_bytes),
+                                  mode.forward_net_bytes));
+  }
+  bytes.visit(costs.epilogue_peak_bytes);
+  bytes.add(costs.epilogue_net_bytes);
+  bytes.visit(costs.optimizer_peak_bytes);
+  return bytes.peak();
+}
+
+double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice) {
+  check_choice(costs, choice);
+  double seconds = 0;
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    seconds += costs.layers[i].modes[choice[i]].extra_seconds;
+  }
+  return seconds;
+}
+
+// With k = forward_net - released, g = gap_net and S_i = sum over j <= i of (g_j + k_j), less g_0,
+// the live bytes of the step above g_0 are
+//   at layer i's gap        S_{i-1} + sum over j < i of released_j
+//   at the head             S_{L-1} + sum of released_j
+//   at layer i's backward   S_i + head_net + sum over j > i of (g_j + residue_j)
+// (backward gives back k_j and leaves g_j live). So s_i = g_i + k_i, and all but the released
+// terms depend on earlier modes through S alone; those are bounded by their largest mode, which
+// is exact where a layer releases the same bytes in every mode.
+ChainProblem to_chain(const StepCosts& costs) {
+  ChainProblem problem;
+  Chain& chain = problem.chain;
+  const std::size_t count = costs.layers.size();
+  problem.offset_bytes = count == 0 ? 0 : costs.layers[0].gap_net_bytes;
+  chain.layers.resize(count);
+  std::int64_t released_before = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const LayerCosts& layer = costs.layers[i];
+    const std::int64_t gap_net = i == 0 ? 0 : layer.gap_net_bytes;
+    const double shift_seconds = time_shift(layer);
+    for (const LayerModeCosts& mode : layer.modes) {
+      ChainMode& out = chain.layers[i].emplace_back();
+      out.kept_bytes =
+          saturating_add(gap_net, saturating_subtract(mode.forward_net_bytes, mode.released_bytes));
+      std::int64_t forward = saturating_add(gap_net, mode.forward_peak_bytes);
+      if (i > 0) forward = std::max(forward, layer.gap_peak_bytes);
+      out.peak_bytes = saturating_add(forward, released_before);
+      out.time_ns = to_nanoseconds(mode.extra_seconds + shift_seconds);
+    }
+    released_before = saturating_add(released_before, most_released(layer));
+  }
+  chain.tail_bytes = saturating_add(costs.head_peak_bytes, released_before);
+
+  std::int64_t later = costs.head_net_bytes;
+  for (std::size_t i = count; i-- > 0;) {
+    const LayerCosts& layer = costs.layers[i];
+    for (std::size_t m = 0; m < layer.modes.size(); ++m) {
+      ChainMode& out = chain.layers[i][m];
+      const std::int64_t backward =
+          saturating_add(saturating_add(out.kept_bytes, later), layer.modes[m].backward_peak_bytes);
+      out.peak_bytes = std::max(out.peak_bytes, backward);
+    }
+    later = saturating_add(later, saturating_add(layer.gap_net_bytes, layer.residue_bytes));
+  }
+
+  // `later` is now what is live when every layer's backward is done, gap 0 included.
+  std::int64_t constant =
+      count == 0 ? 0 : std::max<std::int64_t>(0, costs.layers[0].gap_peak_bytes);
+  constant = std::max(constant, saturating_add(later, costs.epilogue_peak_bytes));
+  later = saturating_add(later, costs.epilogue_net_bytes);
+  problem.constant_bytes = std::max(constant, saturating_add(later, costs.optimizer_peak_bytes));
+  return problem;
+}
+
+}  // namespace pudica

@@ -1,0 +1,116 @@
+#include "planner/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace pudica::planner {
+
+std::int32_t table_cells(std::size_t layers, std::int32_t wanted) {
+  // Half of the cells at least are for time, not for rounding.
+  const std::int64_t least = 2 * static_cast<std::int64_t>(layers) + 2 * kRowBlock;
+  const std::int64_t cells = std::max<std::int64_t>(wanted, least);
+  return static_cast<std::int32_t>((cells + kRowBlock - 1) / kRowBlock * kRowBlock);
+}
+
+void TimeCells::set(std::size_t layers, std::int32_t cells, std::int64_t range_ns) {
+  cells_ = cells;
+  const std::int64_t usable = cells - 2 - static_cast<std::int64_t>(layers);
+  cell_ns_ = std::max<std::int64_t>(1, range_ns / usable + (range_ns % usable != 0 ? 1 : 0));
+}
+
+std::int32_t TimeCells::of(std::size_t layer, std::int64_t time_ns) const {
+  constexpr double kGoldenFraction = 0.6180339887498949;
+  const double turns = static_cast<double>(layer + 1) * kGoldenFraction;
+  const double dither = turns - std::floor(turns);
+  const double cells = static_cast<double>(time_ns) / static_cast<double>(cell_ns_) + dither;
+  return cells < cells_ ? static_cast<std::int32_t>(cells) : cells_;
+}
+
+void Table::reserve_rows(std::size_t layers) {
+  const std::size_t stride = static_cast<std::size_t>(cells_.count() + kRowBlock);
+  const std::size_t needed = (layers + 1) * stride;
+  if (rows_stride_cells_ == cells_.count() && rows_.size() >= needed) return;
+  // The cells to the left of each row are never written, so they are set only here.
+  rows_.assign(std::max(needed, rows_.size()), kUnreachable);
+  rows_stride_cells_ = cells_.count();
+}
+
+std::int32_t Table::load_modes(std::size_t layer) {
+  modes_.clear();
+  std::int64_t most_over_ns = 0;
+  const auto all = candidates_->all();
+  for (std::size_t n = candidates_->first(layer); n < candidates_->first(layer + 1); ++n) {
+    const std::int32_t cells = cells_.of(layer, all[n].time_ns);
+    mode_cells_[n] = cells;
+    if (cells >= cells_.count()) continue;
+    most_over_ns = std::max(most_over_ns, cells_.cell_ns() * cells - all[n].time_ns);
+    modes_.push_back({cells, bytes_->kept(n), bytes_->peak(n), 0});
+  }
+  rounded_up_ns_ += most_over_ns;
+  return modes_.back().cells;  // ascending in time; the fastest mode is always in range
+}
+
+void Table::build(const Candidates& candidates, const ScaledBytes& bytes, const TimeCells& cells) {
+  candidates_ = &candidates;
+  bytes_ = &bytes;
+  cells_ = cells;
+  rounded_up_ns_ = 0;
+  mode_cells_.resize(candidates.all().size());
+  reserve_rows(candidates.layers());
+  const RowKernels& kernels = row_kernels();
+  std::int32_t* next = row(candidates.layers());
+  std::fill(next, next + cells_.count(), bytes.tail());
+  std::int32_t longest = 0;  // rounded time of the slowest choice of the layers so far
+  for (std::size_t i = candidates.layers(); i-- > 0;) {
+    longest = std::min(cells_.count() - 1, longest + load_modes(i));
+    std::int32_t* out = row(i);
+    kernels.row(next, modes_, longest + 1, out);
+    // Past that time every choice is in reach: the row stays as it is.
+    std::fill(out + longest + 1, out + cells_.count(), out[longest]);
+    next = out;
+  }
+}
+
+std::int32_t Table::first_cell(std::int32_t budget_units) const {
+  const std::int32_t* begin = row(0);
+  const std::int32_t* end = begin + cells_.count();
+  const std::int32_t* found = std::partition_point(
+      begin, end, [budget_units](std::int32_t units) { return units > budget_units; });
+  return static_cast<std::int32_t>(found - begin);
+}
+
+bool Table::plan(std::int32_t budget_units, Choice* choice) const {
+  std::int32_t left_cells = first_cell(budget_units);
+  if (left_cells == cells_.count()) return false;
+  std::int32_t left_units = budget_units;
+  const auto all = candidates_->all();
+  choice->resize(candidates_->layers());
+  for (std::size_t i = 0; i < choice->size(); ++i) {
+    const std::int32_t* next = row(i + 1);
+    const std::size_t first = candidates_->first(i);
+    std::size_t best = all.size();
+    std::int64_t best_over_ns = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t n = first; n < candidates_->first(i + 1); ++n) {
+      const std::int32_t cell = left_cells - mode_cells_[n];
+      if (cell < 0) break;  // ascending in time
+      if (bytes_->peak(n) > left_units || next[cell] > left_units - bytes_->kept(n)) continue;
+      const std::int64_t over_ns = all[n].time_ns - cells_.cell_ns() * mode_cells_[n];
+      if (over_ns >= best_over_ns) continue;
+      best_over_ns = over_ns;
+      best = n;
+    }
+    if (best == all.size()) throw BugError("table: a cell's choice cannot be traced");
+    (*choice)[i] = static_cast<std::uint8_t>(best - first);
+    left_cells -= mode_cells_[best];
+    left_units -= bytes_->kept(best);
+  }
+  return true;
+}
+
+std::int64_t Table::lower_bound_ns(std::int32_t optimistic_units) const {
+  const std::int64_t rounded_ns = first_cell(optimistic_units) * cells_.cell_ns();
+  return std::max<std::int64_t>(0, rounded_ns - rounded_up_ns_);
+}
+
+}  // namespace pudica::planner

@@ -16,12 +16,13 @@ namespace pudica {
 struct CachedPlan {
   PlanPtr plan;
   std::vector<std::uint8_t> choice;  // menu indices, for a warm start
-  // Keys k with k covered by some member of `fits_up_to` fit the budget with this plan (a staircase;
-  // one member for one varying length). Empty: only the plan's own key is known to fit.
+  // Keys k with k covered by some member of `fits_up_to` fit the budget with this plan (a
+  // staircase; one member for one varying length). Empty: only the plan's own key is known to fit.
   std::vector<ShapeKey> fits_up_to;
   Bytes predicted_peak_bytes{0};
-  Bytes measured_peak_bytes{0};    // last measured; 0: never
-  Bytes slack_bytes{0};            // available minus predicted peak when planned
+  Bytes measured_peak_bytes{0};  // last measured; 0: never
+  Bytes slack_bytes{0};          // available minus the peak planned on, kept up to date
+  Bytes base_bytes{0};           // live when the step began for which it was planned
   std::int64_t hits = 0;
   std::uint64_t created_step = 0;
   std::uint64_t last_used_step = 0;

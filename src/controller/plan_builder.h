@@ -19,8 +19,8 @@ struct PlanRequest {
 };
 
 struct BuiltPlan {
-  Plan plan;                          // id 0: the caller numbers it
-  std::vector<std::uint8_t> choice;   // menu index per layer
+  Plan plan;                         // id 0: the caller numbers it
+  std::vector<std::uint8_t> choice;  // menu index per layer
 };
 
 // Solves for context.budget - margin - base. Where nothing fits, the plan of least peak with

@@ -1,0 +1,103 @@
+#include "controller/class_model.h"
+
+#include <algorithm>
+
+namespace pudica {
+namespace {
+
+std::uint8_t with_gradients(std::uint8_t variant, bool gradients_present) {
+  if (!gradients_present) return variant;
+  return static_cast<std::uint8_t>(variant | SegmentKey::kGradientsPresent);
+}
+
+ModePair make_pair(const StoredEstimate& forward, const StoredEstimate& backward,
+                   std::uint8_t variant) {
+  ModePair out{forward.estimate, backward.estimate, variant};
+  out.identified = forward.estimate.identified && backward.estimate.identified;
+  out.fit = forward.fit && backward.fit;
+  return out;
+}
+
+}  // namespace
+
+std::optional<ModePair> ClassModel::exact(Mode mode, std::uint8_t variant) const {
+  return pair(mode, variant, query_.gradients_present);
+}
+
+std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
+                                         bool gradients_present) const {
+  const auto forward =
+      store_.predict({SegmentKind::kForward, query_.layer_class, mode, variant}, query_.shape);
+  if (!forward) return std::nullopt;
+  const auto backward = store_.predict({SegmentKind::kBackward, query_.layer_class, mode,
+                                        with_gradients(variant, gradients_present)},
+                                       query_.shape);
+  if (backward) return make_pair(*forward, *backward, variant);
+  if (mode != Mode::keep()) return std::nullopt;
+  return derived_keep(*forward, variant, gradients_present);
+}
+
+std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,
+                                                 std::uint8_t variant,
+                                                 bool gradients_present) const {
+  const auto full = pair(Mode::full(), variant, gradients_present);
+  const auto again = recompute(Mode::full());
+  if (!full || !again) return std::nullopt;
+  // The recompute allocates the inventory first; the rest of the backward works on top of it.
+  const std::int64_t inventory = again->estimate.net_bytes;
+  SegmentEstimate backward = full->backward;
+  backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes - inventory);
+  backward.peak_upper_bytes = std::max<std::int64_t>(0, backward.peak_upper_bytes - inventory);
+  backward.net_bytes = full->remaining_bytes() - forward.estimate.net_bytes;
+  backward.net_upper_bytes = backward.net_bytes;
+  backward.seconds = std::max(0.0, backward.seconds - again->estimate.seconds);
+  ModePair out = make_pair(forward, {backward, full->fit && again->fit}, variant);
+  out.identified = out.identified && full->identified && again->estimate.identified;
+  return out;
+}
+
+std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const {
+  std::optional<ModePair> own = exact(mode, variant);
+  if (own && own->fit) return own;
+  const auto& others = store_.variants(query_.layer_class, mode);
+  std::optional<ModePair> stand_in;
+  for (const std::uint8_t other : others) {
+    if (other == variant) continue;
+    auto candidate = exact(mode, other);
+    if (candidate && (!stand_in || (candidate->fit && !stand_in->fit))) {
+      stand_in = std::move(candidate);
+    }
+  }
+  if (stand_in && (!own || stand_in->fit)) return stand_in;
+  if (own) return own;
+  // Only ever seen with gradients present, or without: better than nothing, and marked.
+  std::optional<ModePair> last = pair(mode, variant, !query_.gradients_present);
+  for (const std::uint8_t other : others) {
+    if (!last) last = pair(mode, other, !query_.gradients_present);
+  }
+  if (last) last->identified = false;
+  if (last) last->fit = false;
+  return last;
+}
+
+std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
+  const auto keep = best(Mode::keep(), variant);
+  if (!keep) {
+    const auto full = best(Mode::full(), variant);
+    if (!full) return std::nullopt;
+    return full->remaining_bytes();
+  }
+  std::int64_t bytes = keep->remaining_bytes();
+  if (keep->variant != variant) {
+    const auto mine = exact(Mode::full(), variant);
+    const auto theirs = exact(Mode::full(), keep->variant);
+    if (mine && theirs) bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+  }
+  return bytes;
+}
+
+std::optional<StoredEstimate> ClassModel::recompute(Mode mode) const {
+  return store_.predict({SegmentKind::kRecompute, query_.layer_class, mode, 0}, query_.shape);
+}
+
+}  // namespace pudica

@@ -1,0 +1,261 @@
+// The controller: from a step's context to its plan.
+#include "pudica/controller.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+#include "controller/controller_impl.h"
+#include "controller/learning_plan.h"
+
+namespace pudica {
+namespace {
+
+// A margin that fell by less than this share of the budget leaves the plans as they are.
+constexpr std::int64_t kWorthwhileShare = 1000;
+
+}  // namespace
+
+void ControllerImpl::ShapeSet::insert(const ShapeKey& key) {
+  if (members_.size() >= kCapacity) members_.erase(members_.begin());
+  members_.insert(key);
+}
+
+ControllerImpl::ControllerImpl(const ControllerOptions& options)
+    : options_(options),
+      planner_(make_planner(options.planner)),
+      store_([predictor = options.predictor] { return make_online_predictor(predictor); }),
+      plans_(options.cache, options.ample_fraction),
+      margin_(options.margin_revocation_rate),
+      drift_(options.warmup_fit_error) {
+  phase_.reason = "no step was seen yet";
+}
+
+void ControllerImpl::on_structure(const StepStructure& structure) {
+  if (structure == structure_) return;
+  const StepStructure old = std::exchange(structure_, structure);
+  broken_ = false;
+  if (old.layers.empty()) return;
+  const std::size_t named = std::min(old.class_names.size(), structure.class_names.size());
+  for (std::size_t i = 0; i < named; ++i) {
+    if (old.class_names[i] != structure.class_names[i]) {
+      store_.forget_class(static_cast<std::uint16_t>(i));
+    }
+  }
+  const auto [before, after] = std::ranges::mismatch(old.layers, structure.layers);
+  store_.forget_gaps_from(static_cast<std::size_t>(before - old.layers.begin()));
+  plans_.clear();
+  begin_learning();
+  relearning_ = true;
+}
+
+StepDecision ControllerImpl::begin_step(const StepContext& context) {
+  try {
+    return decide(context);
+  } catch (const std::exception& failure) {
+    stand_down(failure.what());
+    return fallback_step(context);
+  }
+}
+
+StepDecision ControllerImpl::decide(const StepContext& given) {
+  ++step_;
+  ++counters_.steps;
+  if (broken_) return fallback_step(given);
+  StepContext context = given;
+  note_budget(context);
+  const int variant = context.gradients_present ? 1 : 0;
+  last_base_bytes_[variant] = context.base_bytes;
+  base_known_[variant] = true;
+  apply_available(context.budget_bytes);
+  if (!relearning_) {
+    if (const CachedPlan* entry = plans_.find(context, step_)) {
+      return publish_hit(*entry, context.shape);
+    }
+  }
+  const auto model = model_of(context.shape, context.gradients_present);
+  PhaseInputs inputs;
+  inputs.structure_known = !structure_.layers.empty();
+  inputs.relearning = relearning_;
+  inputs.costs_known = model.has_value();
+  inputs.fit = model.has_value() && model->fit;
+  inputs.recorded_steps = recorded_steps_;
+  inputs.learning_steps = learning_steps_;
+  if (!model) inputs.unknown = model.error().message;
+  phase_ = next_phase(inputs, options_);
+  switch (phase_.state) {
+    case ControllerState::kPlanning:
+      relearning_ = false;
+      return plan_step(context, *model);
+    case ControllerState::kLearning:
+      return teach_step(context, model);
+    case ControllerState::kStandingDown:
+      break;
+  }
+  return fallback_step(context);
+}
+
+void ControllerImpl::note_budget(StepContext& context) {
+  if (context.budget_bytes != context_budget_bytes_) {
+    context_budget_bytes_ = context.budget_bytes;
+    budget_bytes_ = context.budget_bytes;
+  }
+  context.budget_bytes = budget_bytes_;
+}
+
+void ControllerImpl::apply_available(Bytes budget_bytes) {
+  const Bytes target = budget_bytes - Bytes(margin_.held_back_bytes(budget_bytes.count()));
+  if (target == available_bytes_ && budget_bytes == available_budget_bytes_) return;
+  const Bytes shrink = available_bytes_ - target;
+  if (budget_bytes == available_budget_bytes_ && shrink < Bytes(0) &&
+      Bytes(0) - shrink < Bytes(budget_bytes.count() / kWorthwhileShare)) {
+    return;
+  }
+  const bool limited = budget_bytes > Bytes(0) && available_budget_bytes_ > Bytes(0);
+  if (limited) {
+    plans_.available_changed(shrink);
+  } else {
+    plans_.clear();
+  }
+  available_bytes_ = target;
+  available_budget_bytes_ = budget_bytes;
+  regions_.clear();
+}
+
+StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const ShapeKey& shape) {
+  if (phase_.state != ControllerState::kPlanning) {
+    phase_ = {ControllerState::kPlanning, "every segment is learned"};
+  }
+  pending_ = {entry.plan->id, true, true};
+  if (!entry.plan->feasible) ++counters_.infeasible_steps;
+  StepDecision decision{entry.plan, false};
+  if (!to_record_.empty() && to_record_.contains(shape)) {
+    decision.record = true;
+    ++counters_.learning_steps;
+  }
+  return decision;
+}
+
+StepDecision ControllerImpl::plan_step(const StepContext& context, const StepModel& model) {
+  const bool certain = model.identified && model.fit;
+  BuiltPlan built = built_plan(context, model, plans_.warm_choice(context));
+  const StepCosts& planned_on = certain ? model.point : model.upper;
+  const Bytes planned_peak = context.base_bytes + Bytes(step_peak_bytes(planned_on, built.choice));
+  CachedPlan entry;
+  entry.choice = built.choice;
+  entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
+  entry.slack_bytes = std::max(Bytes(0), available_bytes_ - planned_peak);
+  entry.base_bytes = context.base_bytes;
+  ++counters_.plans_made;
+  if (!built.plan.feasible) ++counters_.infeasible_steps;
+  bool record = to_record_.contains(context.shape);
+  if (!certain && curious_steps_ < options_.warmup_max_steps) {
+    record = true;
+    ++curious_steps_;
+  }
+  StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
+  entry.plan = decision.plan;
+  plans_.insert(context, std::move(entry), step_);
+  return decision;
+}
+
+BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel& model,
+                                     std::span<const std::uint8_t> warm) const {
+  const bool certain = model.identified && model.fit;
+  const StepCosts& costs = certain ? model.point : model.upper;
+  bool usable = warm.size() == costs.layers.size();
+  for (std::size_t i = 0; usable && i < warm.size(); ++i) {
+    usable = warm[i] < costs.layers[i].modes.size();
+  }
+  PlanRequest request;
+  request.context = context;
+  request.margin_bytes = Bytes(margin_.held_back_bytes(context.budget_bytes.count()));
+  if (context.budget_bytes == available_budget_bytes_) {
+    request.margin_bytes = context.budget_bytes - available_bytes_;
+  }
+  request.ample_fraction = options_.ample_fraction;
+  BuiltPlan built =
+      build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
+  if (certain) return built;
+  built.plan.revocable = true;
+  built.plan.predicted_peak_bytes =
+      context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice));
+  built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
+  return built;
+}
+
+StepDecision ControllerImpl::teach_step(const StepContext& context,
+                                        const Result<StepModel>& model) {
+  ++learning_steps_;
+  Plan plan;
+  plan.shape = context.shape;
+  plan.default_mode = default_mode();
+  plan.reason = "learning: " + phase_.reason;
+  if (structure_.layers.empty()) {
+    plan.teach_first_of_class = plan.default_mode == Mode::keep();
+    return publish(std::move(plan), {}, true);
+  }
+  std::vector<Mode> planned;
+  if (model && options_.warmup_mode == WarmupMode::kRevocable) {
+    // Keeping all is what teaches at least cost, unless it would end in many revocations.
+    BuiltPlan built = built_plan(context, *model, {});
+    planned = std::move(built.plan.modes);
+    plan.feasible = built.plan.feasible;
+    if (!plan.feasible) ++counters_.infeasible_steps;
+  }
+  plan.modes = learning_modes(
+      store_, structure_, {context.gradients_present, options_.menu, planned, plan.default_mode});
+  return publish(std::move(plan), {}, true);
+}
+
+StepDecision ControllerImpl::fallback_step(const StepContext& context) {
+  Plan plan;
+  plan.shape = context.shape;
+  plan.default_mode = Mode::keep();
+  plan.reason = "standing down: " + phase_.reason + "; everything kept, revoked at the budget";
+  return publish(std::move(plan), {}, false);
+}
+
+StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
+  plan.id = next_plan_id_++;
+  pending.plan_id = plan.id;
+  pending_ = pending;
+  if (record) ++counters_.learning_steps;
+  return {std::make_shared<const Plan>(std::move(plan)), record};
+}
+
+Result<StepModel> ControllerImpl::model_of(const ShapeKey& shape, bool gradients_present) const {
+  StepModelRequest request;
+  request.shape = shape;
+  request.gradients_present = gradients_present;
+  request.menu = options_.menu;
+  request.lenient = learning_steps_ >= options_.warmup_max_steps;
+  return build_step_model(store_, structure_, request);
+}
+
+Mode ControllerImpl::default_mode() const {
+  if (options_.warmup_mode == WarmupMode::kSheltered) return Mode::full();
+  const auto& menu = options_.menu;
+  const bool keeps = menu.empty() || std::ranges::find(menu, Mode::Kind::kKeep) != menu.end();
+  return keeps ? Mode::keep() : Mode::full();
+}
+
+void ControllerImpl::begin_learning() {
+  learning_steps_ = 0;
+  curious_steps_ = 0;
+  to_record_.clear();
+  recorded_again_.clear();
+}
+
+void ControllerImpl::stand_down(const std::string& reason) {
+  broken_ = true;
+  phase_ = {ControllerState::kStandingDown, reason};
+  log_warn("standing down: " + reason);
+}
+
+std::unique_ptr<Controller> make_controller(const ControllerOptions& options) {
+  return std::make_unique<ControllerImpl>(options);
+}
+
+}  // namespace pudica

@@ -1,0 +1,124 @@
+// The controller's state and steps. Included by the controller's own sources and by nobody else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/margin.h"
+#include "controller/phase.h"
+#include "controller/plan_builder.h"
+#include "controller/plan_store.h"
+#include "controller/segment_store.h"
+#include "controller/step_model.h"
+#include "pudica/controller.h"
+
+namespace pudica {
+
+// Three parts: deciding (controller.cpp), learning from outcomes (controller_outcome.cpp), and
+// reports and state (controller_report.cpp). Not thread-safe: one owner thread.
+class ControllerImpl final : public Controller {
+ public:
+  explicit ControllerImpl(const ControllerOptions& options);
+
+  [[nodiscard]] std::string name() const override { return "pudica"; }
+  void on_structure(const StepStructure& structure) override;
+  StepDecision begin_step(const StepContext& context) override;
+  void end_step(const StepOutcome& outcome) override;
+  void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }
+  [[nodiscard]] ControllerState state() const override { return phase_.state; }
+  [[nodiscard]] ControllerSnapshot snapshot() const override;
+  [[nodiscard]] Result<ShapeEstimate> estimate(const ShapeKey& shape,
+                                               Bytes budget_bytes) const override;
+  [[nodiscard]] Result<StepCosts> costs(const StepContext& context) const override;
+  [[nodiscard]] std::string serialize(const std::string& fingerprint) const override;
+  Result<void> restore(const std::string& text, const std::string& fingerprint) override;
+
+ private:
+  // The decision that the next outcome belongs to.
+  struct Pending {
+    std::uint64_t plan_id = 0;
+    bool planned = false;     // by the model, not to teach
+    bool identified = false;  // its prediction is a point estimate worth judging
+  };
+  // Shapes, oldest first; bounded.
+  class ShapeSet {
+   public:
+    [[nodiscard]] bool contains(const ShapeKey& key) const { return members_.contains(key); }
+    [[nodiscard]] bool empty() const { return members_.empty(); }
+    void insert(const ShapeKey& key);
+    void erase(const ShapeKey& key) { members_.erase(key); }
+    void clear() { members_.clear(); }
+
+   private:
+    static constexpr std::size_t kCapacity = 512;
+    std::set<ShapeKey> members_;
+  };
+
+  // Deciding.
+  StepDecision decide(const StepContext& context);
+  StepDecision publish_hit(const CachedPlan& entry, const ShapeKey& shape);
+  StepDecision plan_step(const StepContext& context, const StepModel& model);
+  StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
+  StepDecision fallback_step(const StepContext& context);
+  StepDecision publish(Plan plan, Pending pending, bool record);
+  void note_budget(StepContext& context);
+  void apply_available(Bytes budget_bytes);
+  void begin_learning();
+  void stand_down(const std::string& reason);
+  [[nodiscard]] Result<StepModel> model_of(const ShapeKey& shape, bool gradients_present) const;
+  [[nodiscard]] Mode default_mode() const;
+  [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
+                                     std::span<const std::uint8_t> warm) const;
+
+  // Outcomes.
+  void take_outcome(const StepOutcome& outcome);
+  void judge(const StepOutcome& outcome);
+  void learn(const StepOutcome& outcome);
+  void remember_peak(const StepOutcome& outcome);
+
+  // Reports and state.
+  [[nodiscard]] StepContext context_at(const ShapeKey& shape, Bytes budget_bytes) const;
+  void add_regions(std::vector<CachedPlan>& plans) const;
+  [[nodiscard]] std::string state_body() const;
+  Result<void> take_state_body(const std::string& body);
+
+  ControllerOptions options_;
+  std::unique_ptr<Planner> planner_;
+  SegmentStore store_;
+  PlanStore plans_;
+  Margin margin_;
+  DriftDetector drift_;
+  Phase phase_;
+  StepStructure structure_;
+  ControllerCounters counters_;
+  std::uint64_t step_ = 0;
+  std::uint64_t next_plan_id_ = 1;
+  Pending pending_;
+
+  Bytes budget_bytes_{0};                   // in force
+  Bytes context_budget_bytes_{-1};          // last seen in a context: the latest change wins
+  Bytes available_bytes_{0};                // budget less margin, as the cached plans know it
+  Bytes available_budget_bytes_{-1};        // the budget that belongs to it
+  std::array<Bytes, 2> last_base_bytes_{};  // without and with gradients present
+  bool base_known_[2] = {false, false};
+
+  std::int64_t recorded_steps_ = 0;  // that taught something
+  std::int64_t learning_steps_ = 0;  // since learning last began
+  std::int64_t curious_steps_ = 0;   // recorded while planning, since learning last began
+  bool relearning_ = false;          // a drift or a new structure: record before planning again
+  bool forget_misfits_ = false;      // of the next recorded step: it is a drift
+  bool broken_ = false;              // an exception was contained: stand down
+  ShapeSet to_record_;               // when they appear next
+  ShapeSet recorded_again_;          // recorded for a misfit before
+  std::deque<PeakRecord> recent_peaks_;
+  mutable std::map<std::uint64_t, std::vector<ShapeKey>> regions_;  // by plan id
+  mutable std::uint64_t regions_version_ = 0;
+};
+
+}  // namespace pudica

@@ -1,0 +1,101 @@
+// What the controller learns from a step that has ended.
+#include <algorithm>
+#include <exception>
+
+#include "controller/controller_impl.h"
+
+namespace pudica {
+namespace {
+
+constexpr std::size_t kRecentPeaks = 256;
+
+}  // namespace
+
+void ControllerImpl::end_step(const StepOutcome& outcome) {
+  try {
+    take_outcome(outcome);
+  } catch (const std::exception& failure) {
+    stand_down(failure.what());
+  }
+}
+
+void ControllerImpl::take_outcome(const StepOutcome& outcome) {
+  counters_.revocations += outcome.revocations;
+  if (outcome.revocations > 0) ++counters_.revoked_steps;
+  if (outcome.overrun) ++counters_.overruns;
+  if (outcome.failed || broken_) return;
+  judge(outcome);
+  if (!outcome.segments.empty()) learn(outcome);
+}
+
+void ControllerImpl::judge(const StepOutcome& outcome) {
+  if (outcome.plan == nullptr || outcome.plan->id != pending_.plan_id) return;
+  const Pending pending = std::exchange(pending_, {});
+  const Bytes predicted = outcome.plan->predicted_peak_bytes;
+  if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) return;
+  plans_.record_measured(outcome.context, outcome.peak_bytes);
+  remember_peak(outcome);
+  if (!pending.identified) return;
+  const auto relative = [predicted](Bytes peak) {
+    return static_cast<double>(peak.count()) / static_cast<double>(predicted.count()) - 1;
+  };
+  const ShapeKey& shape = outcome.context.shape;
+  double error = relative(outcome.peak_bytes);
+  if (outcome.revocations > 0 && outcome.plan->feasible) {
+    // The plan itself would have needed more than the budget; how much more is not known.
+    error = std::max(error, relative(budget_bytes_));
+    plans_.erase(outcome.context);
+    to_record_.insert(shape);
+  } else if (outcome.revocations > 0) {
+    return;  // expected: even the floor does not fit
+  }
+  const bool misfit = drift_.is_misfit(error);
+  // What the model can still learn is no noise: the margin takes it once a recording has not
+  // helped.
+  if (!misfit || recorded_again_.contains(shape) || drift_.had_fruitless_drift()) {
+    margin_.add(error);
+  } else {
+    to_record_.insert(shape);
+  }
+  if (drift_.add(error)) {
+    ++counters_.drifts;
+    begin_learning();
+    relearning_ = true;
+    forget_misfits_ = true;
+  }
+}
+
+void ControllerImpl::learn(const StepOutcome& outcome) {
+  const ShapeKey& shape = outcome.context.shape;
+  const bool gradients = outcome.context.gradients_present;
+  const std::uint64_t version = store_.predictor().version();
+  const bool drifted = forget_misfits_;
+  const auto released = [this, &shape, gradients](std::uint16_t layer_class, std::uint8_t variant) {
+    return released_by_full(store_, shape, gradients, layer_class, variant);
+  };
+  const ObserveReport report =
+      store_.observe(outcome, drifted ? options_.warmup_fit_error : 0.0, released);
+  if (report.observed == 0) return;
+  ++recorded_steps_;
+  relearning_ = false;
+  forget_misfits_ = false;
+  if (to_record_.contains(shape)) {
+    to_record_.erase(shape);
+    recorded_again_.insert(shape);
+  }
+  if (drifted && report.forgotten > 0) {
+    margin_.reset();
+    drift_.reset();
+  } else if (drifted) {
+    drift_.drift_was_fruitless();
+  }
+  if (store_.predictor().version() != version) plans_.predictions_changed(step_);
+}
+
+void ControllerImpl::remember_peak(const StepOutcome& outcome) {
+  recent_peaks_.push_back(
+      {step_, outcome.context.shape, outcome.plan->predicted_peak_bytes, outcome.peak_bytes});
+  if (recent_peaks_.size() > kRecentPeaks) recent_peaks_.pop_front();
+}
+
+}  // namespace pudica

@@ -1,0 +1,205 @@
+// What the controller tells of itself, and its learned state as text.
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+
+#include "controller/controller_impl.h"
+#include "controller/learned_state.h"
+#include "controller/region.h"
+
+namespace pudica {
+namespace {
+
+// New regions found in one snapshot: each takes some hundred evaluations of the peak model.
+constexpr int kRegionsPerSnapshot = 8;
+
+Error damaged(const std::string& line) {
+  return {ErrorCode::kCorrupt, "learned state: cannot read '" + line.substr(0, 60) + "'"};
+}
+
+// Absolute peaks; what no plan can change is the least of them.
+std::vector<FrontierPoint> absolute_frontier(const std::vector<FrontierPoint>& points,
+                                             const ChainProblem& problem, Bytes base_bytes) {
+  std::vector<FrontierPoint> out;
+  for (const FrontierPoint& point : points) {
+    const std::int64_t above =
+        std::max(point.peak_bytes + problem.offset_bytes, problem.constant_bytes);
+    const std::int64_t peak = base_bytes.count() + above;
+    if (!out.empty() && out.back().peak_bytes == peak) out.pop_back();  // this one is faster
+    out.push_back({peak, point.time_ns});
+  }
+  return out;
+}
+
+}  // namespace
+
+ControllerSnapshot ControllerImpl::snapshot() const {
+  ControllerSnapshot out;
+  out.state = phase_.state;
+  out.state_reason = phase_.reason;
+  out.budget_bytes = budget_bytes_;
+  out.margin_bytes =
+      available_budget_bytes_ > Bytes(0) ? available_budget_bytes_ - available_bytes_ : Bytes(0);
+  out.margin_fraction = margin_.fraction();
+  out.base_bytes = last_base_bytes_[base_known_[0] ? 0 : 1];
+  out.structure = structure_;
+  out.counters = counters_;
+  out.cache_hits = plans_.hits();
+  out.cache_misses = plans_.misses();
+  for (const bool present : {false, true}) {
+    for (const CachedPlan* entry : plans_.entries(present)) out.plans.push_back(*entry);
+    if (!present) add_regions(out.plans);
+  }
+  out.learned = store_.predictor().describe();
+  out.recent_peaks.assign(recent_peaks_.begin(), recent_peaks_.end());
+  return out;
+}
+
+// For plans without accumulation: a region holds for the step it was planned for.
+void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
+  if (regions_version_ != store_.predictor().version()) {
+    regions_.clear();
+    regions_version_ = store_.predictor().version();
+  }
+  int made = 0;
+  for (CachedPlan& entry : plans) {
+    auto known = regions_.find(entry.plan->id);
+    if (known == regions_.end()) {
+      if (made >= kRegionsPerSnapshot) continue;
+      ++made;
+      const auto fits = [this, &entry](const ShapeKey& shape) -> std::optional<bool> {
+        const auto model = model_of(shape, false);
+        if (!model || model->point.layers.size() != entry.choice.size()) return std::nullopt;
+        for (std::size_t i = 0; i < entry.choice.size(); ++i) {
+          if (entry.choice[i] >= model->point.layers[i].modes.size()) return std::nullopt;
+        }
+        const Bytes peak = entry.base_bytes + Bytes(step_peak_bytes(model->point, entry.choice));
+        return available_budget_bytes_ <= Bytes(0) || peak <= available_bytes_;
+      };
+      known = regions_.emplace(entry.plan->id, region_of(entry.plan->shape, fits)).first;
+    }
+    entry.fits_up_to = known->second;
+  }
+}
+
+StepContext ControllerImpl::context_at(const ShapeKey& shape, Bytes budget_bytes) const {
+  StepContext context;
+  context.shape = shape;
+  context.budget_bytes = budget_bytes;
+  context.gradients_present = !base_known_[0] && base_known_[1];
+  context.base_bytes = last_base_bytes_[context.gradients_present ? 1 : 0];
+  return context;
+}
+
+Result<ShapeEstimate> ControllerImpl::estimate(const ShapeKey& shape, Bytes budget_bytes) const {
+  if (phase_.state != ControllerState::kPlanning) {
+    return Error{ErrorCode::kUnavailable,
+                 "no estimate while " + to_string(phase_.state) + ": " + phase_.reason};
+  }
+  const StepContext context = context_at(shape, budget_bytes);
+  const auto model = model_of(shape, context.gradients_present);
+  if (!model) return model.error();
+  ShapeEstimate out;
+  out.shape = shape;
+  out.identified = model->identified;
+  const ChainProblem problem = to_chain(model->point);
+  StepContext unlimited = context;
+  unlimited.budget_bytes = Bytes(0);
+  out.keep_all_peak_bytes = built_plan(unlimited, *model, {}).plan.predicted_peak_bytes;
+  out.floor_peak_bytes =
+      context.base_bytes + Bytes(step_peak_bytes(model->point, floor_plan(problem.chain).choice));
+  out.plan = std::make_shared<const Plan>(built_plan(context, *model, {}).plan);
+  auto points = planner_->frontier(problem.chain);
+  if (!points) return points.error();
+  out.frontier = absolute_frontier(*points, problem, context.base_bytes);
+  return out;
+}
+
+Result<StepCosts> ControllerImpl::costs(const StepContext& context) const {
+  auto model = model_of(context.shape, context.gradients_present);
+  if (!model) return model.error();
+  return std::move(model->point);
+}
+
+std::string ControllerImpl::serialize(const std::string& fingerprint) const {
+  return seal_state(state_body(), fingerprint);
+}
+
+std::string ControllerImpl::state_body() const {
+  std::ostringstream out;
+  out << "recorded " << recorded_steps_ << '\n';
+  for (const StepStructure::Layer& layer : structure_.layers) {
+    out << "layer " << layer.layer_class << ' ' << static_cast<int>(layer.variant) << '\n';
+  }
+  for (const std::string& name : structure_.class_names) {
+    out << "class " << name.size() << '\n' << name << '\n';  // a name may hold anything
+  }
+  out << std::setprecision(17);
+  for (const double error : margin_.errors()) out << "error " << error << '\n';
+  out << "segments\n" << store_.serialize();
+  return out.str();
+}
+
+Result<void> ControllerImpl::restore(const std::string& text, const std::string& fingerprint) {
+  auto body = open_state(text, fingerprint);
+  if (!body) return body.error();
+  return take_state_body(*body);
+}
+
+Result<void> ControllerImpl::take_state_body(const std::string& body) {
+  std::istringstream in(body);
+  StepStructure structure;
+  Margin margin(options_.margin_revocation_rate);
+  std::int64_t recorded = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string what;
+    words >> what;
+    if (what == "segments") {
+      SegmentStore store(
+          [predictor = options_.predictor] { return make_online_predictor(predictor); });
+      const auto rest = static_cast<std::size_t>(in.tellg());
+      auto done = store.restore(rest <= body.size() ? body.substr(rest) : std::string());
+      if (!done) return done;
+      store_ = std::move(store);
+      margin_ = std::move(margin);
+      structure_ = std::move(structure);
+      recorded_steps_ = recorded;
+      plans_.clear();
+      begin_learning();
+      relearning_ = false;
+      forget_misfits_ = false;
+      broken_ = false;
+      drift_.reset();
+      return {};
+    }
+    if (what == "recorded") {
+      words >> recorded;
+    } else if (what == "layer") {
+      StepStructure::Layer layer;
+      int variant = 0;
+      words >> layer.layer_class >> variant;
+      layer.variant = static_cast<std::uint8_t>(variant);
+      structure.layers.push_back(layer);
+    } else if (what == "class") {
+      std::size_t length = 0;
+      words >> length;
+      if (!words || length > body.size()) return damaged(line);
+      std::string name(length, '\0');
+      in.read(name.data(), static_cast<std::streamsize>(length)).ignore();
+      if (!in) return damaged(line);
+      structure.class_names.push_back(std::move(name));
+    } else if (what == "error") {
+      double error = 0;
+      words >> error;
+      margin.add(error);
+    } else {
+      return damaged(line);
+    }
+    if (!words) return damaged(line);
+  }
+  return damaged("no segments");
+}
+
+}  // namespace pudica

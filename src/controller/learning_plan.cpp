@@ -1,0 +1,112 @@
+#include "controller/learning_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+namespace pudica {
+namespace {
+
+constexpr std::int64_t kEnoughShapes = 2;
+
+// The first layer of a class in backward is no variant to teach: which one it is only shows there.
+std::uint8_t group_of(std::uint8_t variant) {
+  return static_cast<std::uint8_t>(variant & ~SegmentKey::kLastOfClass);
+}
+
+struct Group {
+  std::uint16_t layer_class = 0;
+  std::uint8_t variant = 0;
+};
+
+class Teacher {
+ public:
+  Teacher(const SegmentStore& store, const LearningRequest& request)
+      : store_(store), request_(request) {}
+
+  [[nodiscard]] bool teaches(Mode mode, std::uint16_t layer_class) const {
+    if (mode == Mode::full() && store_.refuses_full(layer_class)) return false;
+    return request_.menu.empty() ||
+           std::ranges::find(request_.menu, mode.kind) != request_.menu.end();
+  }
+
+  // Distinct shapes at which a mode is known on layers of a group, forward and backward.
+  [[nodiscard]] std::int64_t shapes(Group group, Mode mode) const {
+    std::int64_t most = 0;
+    for (const std::uint8_t variant : store_.variants(group.layer_class, mode)) {
+      if (group_of(variant) != group.variant) continue;
+      auto backward = variant;
+      if (request_.gradients_present) backward |= SegmentKey::kGradientsPresent;
+      const SegmentKey forward_key{SegmentKind::kForward, group.layer_class, mode, variant};
+      const SegmentKey backward_key{SegmentKind::kBackward, group.layer_class, mode, backward};
+      most = std::max(most, std::min(store_.distinct_shapes(forward_key),
+                                     store_.distinct_shapes(backward_key)));
+    }
+    return most;
+  }
+
+  [[nodiscard]] bool lacks(Group group, Mode mode) const {
+    return teaches(mode, group.layer_class) && shapes(group, mode) < kEnoughShapes;
+  }
+
+  // A lone layer runs what is known least; nullptr-like: returns `current` where nothing lacks.
+  [[nodiscard]] Mode alternate(Group group, Mode current) const {
+    const bool keep = lacks(group, Mode::keep());
+    const bool full = lacks(group, Mode::full());
+    if (keep && full) {
+      return shapes(group, Mode::keep()) < shapes(group, Mode::full()) ? Mode::keep()
+                                                                       : Mode::full();
+    }
+    if (keep) return Mode::keep();
+    return full ? Mode::full() : current;
+  }
+
+ private:
+  const SegmentStore& store_;
+  const LearningRequest& request_;
+};
+
+void ensure(const std::vector<std::size_t>& layers, Mode wanted, std::vector<Mode>& modes) {
+  const bool runs = std::ranges::any_of(
+      layers, [&modes, wanted](std::size_t layer) { return modes[layer] == wanted; });
+  if (!runs) modes[layers.front()] = wanted;
+}
+
+}  // namespace
+
+std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure& structure,
+                                 const LearningRequest& request) {
+  std::vector<Mode> modes(request.planned.begin(), request.planned.end());
+  modes.resize(structure.layers.size(), request.default_mode);
+  std::map<std::pair<std::uint16_t, std::uint8_t>, std::vector<std::size_t>> groups;
+  std::map<std::uint16_t, std::size_t> class_sizes;
+  for (std::size_t i = 0; i < structure.layers.size(); ++i) {
+    const StepStructure::Layer& layer = structure.layers[i];
+    groups[{layer.layer_class, group_of(layer.variant)}].push_back(i);
+    ++class_sizes[layer.layer_class];
+  }
+  const Teacher teacher(store, request);
+  for (const auto& [name, layers] : groups) {
+    const Group group{name.first, name.second};
+    if (layers.size() == 1) {
+      // One odd layer of a larger class is served by its siblings.
+      if (class_sizes[group.layer_class] > 1) continue;
+      modes[layers.front()] = teacher.alternate(group, modes[layers.front()]);
+      continue;
+    }
+    if (teacher.lacks(group, Mode::keep())) ensure(layers, Mode::keep(), modes);
+    if (teacher.lacks(group, Mode::full())) {
+      const bool only_keep = std::ranges::count_if(layers, [&modes](std::size_t layer) {
+                               return modes[layer] == Mode::keep();
+                             }) == 1;
+      // Do not take the one layer that teaches `keep`.
+      const bool front_teaches =
+          only_keep && modes[layers.front()] == Mode::keep() && teacher.lacks(group, Mode::keep());
+      const std::vector<std::size_t> rest(layers.begin() + (front_teaches ? 1 : 0), layers.end());
+      ensure(rest, Mode::full(), modes);
+    }
+  }
+  return modes;
+}
+
+}  // namespace pudica

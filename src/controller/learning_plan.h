@@ -1,0 +1,25 @@
+// Which layer runs in which mode while the controller learns.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "controller/segment_store.h"
+#include "pudica/policy.h"
+
+namespace pudica {
+
+struct LearningRequest {
+  bool gradients_present = false;
+  std::span<const Mode::Kind> menu;  // kinds on offer; empty: all
+  std::span<const Mode> planned;     // modes to start from; empty: all `default_mode`
+  Mode default_mode = Mode::keep();
+};
+
+// Modes by layer that teach `keep` and `full` of every class while disturbing as few layers as can
+// be: one layer of each class (and of each variant with several layers) runs the mode that was
+// seen at fewer than two shapes. A class of a single layer alternates.
+std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure& structure,
+                                 const LearningRequest& request);
+
+}  // namespace pudica

@@ -1,0 +1,68 @@
+#include "controller/plan_store.h"
+
+#include <utility>
+
+namespace pudica {
+namespace {
+
+// A base that fell by less than this share of the budget is not worth a new plan.
+constexpr std::int64_t kWorthwhileShare = 400;
+
+}  // namespace
+
+PlanStore::PlanStore(const PlanCacheOptions& options, double ample_fraction)
+    : ample_fraction_(ample_fraction),
+      caches_{make_lru_plan_cache(options), make_lru_plan_cache(options)} {}
+
+const CachedPlan* PlanStore::find(const StepContext& context, std::uint64_t step) {
+  const CachedPlan* entry = of(context).find(context.shape, step);
+  if (entry != nullptr && holds(*entry, context)) {
+    ++hits_;
+    return entry;
+  }
+  ++misses_;
+  return nullptr;
+}
+
+bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const {
+  if (entry.created_step <= predictions_step_) return false;
+  if (context.budget_bytes <= Bytes(0)) return true;
+  const std::int64_t growth = context.base_bytes.count() - entry.base_bytes.count();
+  if (growth > entry.slack_bytes.count()) return false;
+  if (!entry.plan->revocable) {
+    // Hook-free keep is only for ample room, and the room may have shrunk.
+    const double ample = ample_fraction_ * static_cast<double>(context.budget_bytes.count());
+    if (static_cast<double>(entry.predicted_peak_bytes.count() + growth) > ample) return false;
+  }
+  const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
+  return !could_be_faster || -growth <= context.budget_bytes.count() / kWorthwhileShare;
+}
+
+void PlanStore::insert(const StepContext& context, CachedPlan plan, std::uint64_t step) {
+  of(context).insert(std::move(plan), step);
+}
+
+std::vector<std::uint8_t> PlanStore::warm_choice(const StepContext& context) const {
+  const CachedPlan* longer = of(context).nearest_longer(context.shape);
+  return longer == nullptr ? std::vector<std::uint8_t>{} : longer->choice;
+}
+
+void PlanStore::available_changed(Bytes shrink) {
+  for (const auto& cache : caches_) cache->available_changed(shrink);
+}
+
+void PlanStore::record_measured(const StepContext& context, Bytes peak_bytes) {
+  of(context).record_measured(context.shape, peak_bytes);
+}
+
+void PlanStore::erase(const StepContext& context) { of(context).erase(context.shape); }
+
+void PlanStore::clear() {
+  for (const auto& cache : caches_) cache->clear();
+}
+
+std::vector<const CachedPlan*> PlanStore::entries(bool gradients_present) const {
+  return caches_[gradients_present ? 1 : 0]->entries();
+}
+
+}  // namespace pudica

@@ -1,0 +1,52 @@
+// PlanStore: cached plans with and without gradients, and which of them still hold.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "pudica/plan_cache.h"
+#include "pudica/policy.h"
+
+namespace pudica {
+
+// A plan rests on the predictions, on what is available and on the base bytes when it was made.
+// Not thread-safe: one owner thread.
+class PlanStore {
+ public:
+  PlanStore(const PlanCacheOptions& options, double ample_fraction);
+
+  // nullptr: no plan, or one that no longer holds for this step.
+  const CachedPlan* find(const StepContext& context, std::uint64_t step);
+  void insert(const StepContext& context, CachedPlan plan, std::uint64_t step);
+  // The choice to start from for this step; empty: none.
+  [[nodiscard]] std::vector<std::uint8_t> warm_choice(const StepContext& context) const;
+
+  // What the planner may use of the budget changed: drops the plans that this concerns.
+  void available_changed(Bytes shrink);
+  // Predictions made up to `step` may no longer hold.
+  void predictions_changed(std::uint64_t step) { predictions_step_ = step; }
+  void record_measured(const StepContext& context, Bytes peak_bytes);
+  void erase(const StepContext& context);
+  void clear();
+
+  [[nodiscard]] std::int64_t hits() const { return hits_; }
+  [[nodiscard]] std::int64_t misses() const { return misses_; }
+  // Most recently used first, those with gradients present after those without.
+  [[nodiscard]] std::vector<const CachedPlan*> entries(bool gradients_present) const;
+
+ private:
+  [[nodiscard]] PlanCache& of(const StepContext& context) const {
+    return *caches_[context.gradients_present ? 1 : 0];
+  }
+  [[nodiscard]] bool holds(const CachedPlan& entry, const StepContext& context) const;
+
+  double ample_fraction_;
+  std::array<std::unique_ptr<PlanCache>, 2> caches_;
+  std::uint64_t predictions_step_ = 0;
+  std::int64_t hits_ = 0;
+  std::int64_t misses_ = 0;
+};
+
+}  // namespace pudica

@@ -1,0 +1,283 @@
+#include "controller/segment_store.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+
+namespace pudica {
+namespace {
+
+// An optimizer that leaves bytes behind this often in a row does so always.
+constexpr std::int32_t kMaxSkippedOptimizers = 3;
+// Differences below this are rounding of allocators, not drift.
+constexpr double kNoticeableBytes = 4096;
+
+bool accumulating(const SegmentKey& key) {
+  return (key.variant & SegmentKey::kGradientsPresent) != 0;
+}
+
+SegmentKey normalized(SegmentKey key) {
+  if (key.kind == SegmentKind::kRecompute) {
+    // What a recompute allocates does not depend on where in the chain the layer stands.
+    key.variant = 0;
+    if (key.mode == Mode::keep()) key.mode = Mode::full();
+  }
+  return key;
+}
+
+FullLayers full_layers(const StepOutcome& outcome) {
+  FullLayers full;
+  for (const SegmentObservation& item : outcome.segments) {
+    if (item.key.kind != SegmentKind::kForward || item.key.mode != Mode::full()) continue;
+    ++full[{item.key.layer_class, item.key.variant}];
+  }
+  return full;
+}
+
+}  // namespace
+
+SegmentStore::SegmentStore(PredictorFactory factory)
+    : factory_(std::move(factory)), predictor_(factory_()) {}
+
+ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_above,
+                                    const ReleasedBytes& released) {
+  ObserveReport report;
+  const ShapeKey& shape = outcome.context.shape;
+  const FullLayers full = full_layers(outcome);
+  std::vector<const SegmentObservation*> heads;
+  for (const SegmentObservation& item : outcome.segments) {
+    const SegmentKey key = normalized(item.key);
+    if (key.kind == SegmentKind::kForward && item.layer >= 0 && outcome.plan != nullptr) {
+      const auto layer = static_cast<std::size_t>(item.layer);
+      const auto& modes = outcome.plan->modes;
+      if (layer < modes.size() && modes[layer] == Mode::full() && key.mode == Mode::keep()) {
+        refusing_.insert(key.layer_class);
+      }
+    }
+    if (key.kind == SegmentKind::kHead) {
+      heads.push_back(&item);  // judged by what the layers of the same step teach
+      continue;
+    }
+    if (key.kind == SegmentKind::kOptimizer && !wants_optimizer(key, shape, item.sample)) continue;
+    const double off = deviation(key, shape, item.sample);
+    report.worst_deviation = std::max(report.worst_deviation, off);
+    if (forget_above > 0 && off > forget_above) {
+      forget(key);
+      ++report.forgotten;
+    }
+    give(key, shape, item.sample);
+    ++report.observed;
+  }
+  for (const SegmentObservation* item : heads) {
+    if (!wants_head(accumulating(item->key), full, released)) continue;
+    const double off = deviation(item->key, shape, item->sample);
+    if (forget_above > 0 && off > forget_above) {
+      forget(item->key);
+      ++report.forgotten;
+    }
+    give(item->key, shape, item->sample);
+    ++report.observed;
+  }
+  return report;
+}
+
+bool SegmentStore::wants_optimizer(const SegmentKey& key, const ShapeKey& shape,
+                                   const SegmentSample& sample) {
+  OptimizerRecord& record = optimizer_[accumulating(key) ? 1 : 0];
+  const bool leaves_state = sample.net_bytes > 0 && 4 * sample.net_bytes >= sample.peak_bytes;
+  if (leaves_state && record.skipped < kMaxSkippedOptimizers) {
+    ++record.skipped;
+    return false;
+  }
+  const auto known = predict(key, shape);
+  if (!known) return true;
+  const auto predicted = static_cast<double>(known->estimate.peak_bytes);
+  const auto measured = static_cast<double>(sample.peak_bytes);
+  if (2 * measured < predicted) return false;
+  if (measured > 2 * predicted) forget(key);
+  return true;
+}
+
+bool SegmentStore::wants_head(bool gradients_present, const FullLayers& full,
+                              const ReleasedBytes& released) {
+  FullLayers& recorded = head_full_[gradients_present ? 1 : 0];
+  SegmentKey key{SegmentKind::kHead, 0, Mode::keep(), 0};
+  if (gradients_present) key.variant = SegmentKey::kGradientsPresent;
+  const std::int64_t shapes = predictor_->distinct_shapes(key);
+  if (shapes == 0 || full == recorded) {
+    recorded = full;
+    return true;
+  }
+  const auto total = [&released](const FullLayers& layers) {
+    std::int64_t bytes = 0;
+    for (const auto& [layer, count] : layers) bytes += count * released(layer.first, layer.second);
+    return bytes;
+  };
+  if (total(full) == total(recorded)) {
+    recorded = full;
+    return true;
+  }
+  if (shapes >= 2) return false;
+  forget(key);
+  recorded = full;
+  return true;
+}
+
+double SegmentStore::deviation(const SegmentKey& key, const ShapeKey& shape,
+                               const SegmentSample& sample) const {
+  const auto known = predict(key, shape);
+  if (!known || !known->fit) return 0;
+  const auto peak = static_cast<double>(sample.peak_bytes);
+  const double peak_off = std::abs(peak - static_cast<double>(known->estimate.peak_bytes));
+  const double net_off = std::abs(static_cast<double>(sample.net_bytes) -
+                                  static_cast<double>(known->estimate.net_bytes));
+  const double off = std::max(peak_off, net_off);
+  if (off < kNoticeableBytes) return 0;
+  const double scale =
+      std::max({peak, std::abs(static_cast<double>(sample.net_bytes)), kNoticeableBytes});
+  return off / scale;
+}
+
+std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
+                                                    const ShapeKey& shape) const {
+  const auto only = only_shape_.find(segment);
+  // The optimizer's work does not depend on the batch: one sample holds for every shape.
+  const bool constant = segment.kind == SegmentKind::kOptimizer && only != only_shape_.end();
+  const ShapeKey& asked = constant ? only->second : shape;
+  const auto estimate = predictor_->predict(segment, asked);
+  if (!estimate) return std::nullopt;
+  StoredEstimate out{*estimate, estimate->basis != PredictionBasis::kScaled};
+  if (only != only_shape_.end() && only->second == asked) {
+    out.fit = true;
+    out.estimate.identified = true;
+    out.estimate.net_upper_bytes = out.estimate.net_bytes;
+    out.estimate.peak_upper_bytes = out.estimate.peak_bytes;
+  }
+  return out;
+}
+
+const std::vector<Mode>& SegmentStore::modes(std::uint16_t layer_class) const {
+  static const std::vector<Mode> none;
+  const auto found = modes_.find(layer_class);
+  return found == modes_.end() ? none : found->second;
+}
+
+const std::vector<std::uint8_t>& SegmentStore::variants(std::uint16_t layer_class,
+                                                        Mode mode) const {
+  static const std::vector<std::uint8_t> none;
+  const auto found = variants_.find({layer_class, mode});
+  return found == variants_.end() ? none : found->second;
+}
+
+void SegmentStore::forget(const SegmentKey& key) {
+  predictor_->forget(key);
+  only_shape_.erase(key);
+}
+
+void SegmentStore::give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) {
+  const bool known = predictor_->distinct_shapes(key) > 0;
+  predictor_->observe(key, shape, sample);
+  const auto only = only_shape_.find(key);
+  if (!known) {
+    only_shape_.insert_or_assign(key, shape);
+    refresh_index();
+  } else if (only != only_shape_.end() && !(only->second == shape)) {
+    only_shape_.erase(only);
+  }
+}
+
+void SegmentStore::refresh_index() {
+  modes_.clear();
+  variants_.clear();
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.kind != SegmentKind::kForward) continue;
+    auto& modes = modes_[key.layer_class];
+    if (std::ranges::find(modes, key.mode) == modes.end()) modes.push_back(key.mode);
+    variants_[{key.layer_class, key.mode}].push_back(key.variant);
+  }
+  for (auto& [layer_class, modes] : modes_) std::ranges::sort(modes);
+}
+
+void SegmentStore::forget_class(std::uint16_t layer_class) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    const bool of_layer = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kBackward ||
+                          key.kind == SegmentKind::kRecompute;
+    if (of_layer && key.layer_class == layer_class) forget(key);
+  }
+  refusing_.erase(layer_class);
+  refresh_index();
+}
+
+void SegmentStore::forget_gaps_from(std::size_t index) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.kind == SegmentKind::kGap && key.layer_class >= index) forget(key);
+  }
+}
+
+std::string SegmentStore::serialize() const {
+  std::ostringstream out;
+  for (const auto& [key, shape] : only_shape_) {
+    out << "once " << static_cast<int>(key.kind) << ' ' << key.layer_class << ' '
+        << static_cast<int>(key.mode.kind) << ' ' << key.mode.step << ' '
+        << static_cast<int>(key.variant) << ' ' << shape.to_named_string() << '\n';
+  }
+  for (const int present : {0, 1}) {
+    for (const auto& [layer, count] : head_full_[present]) {
+      out << "head " << present << ' ' << layer.first << ' ' << static_cast<int>(layer.second)
+          << ' ' << count << '\n';
+    }
+  }
+  for (const std::uint16_t layer_class : refusing_) out << "refuses " << layer_class << '\n';
+  out << "predictor\n" << predictor_->serialize();
+  return out.str();
+}
+
+Result<void> SegmentStore::restore(const std::string& text) {
+  std::istringstream in(text);
+  const Error corrupt{ErrorCode::kCorrupt, "learned state: a line of the segment store is damaged"};
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string what;
+    words >> what;
+    if (what == "predictor") {
+      auto fresh = factory_();
+      const auto rest = static_cast<std::size_t>(in.tellg());
+      auto done = fresh->restore(rest <= text.size() ? text.substr(rest) : std::string());
+      if (!done) return done.error().with_context("learned state");
+      predictor_ = std::move(fresh);
+      refresh_index();
+      return {};
+    }
+    if (what == "once") {
+      std::array<int, 5> part{};
+      std::string name;
+      for (int& number : part) words >> number;
+      words >> name;
+      const auto shape = ShapeKey::parse(name);
+      if (!words || !shape) return corrupt;
+      SegmentKey key;
+      key.kind = static_cast<SegmentKind>(part[0]);
+      key.layer_class = static_cast<std::uint16_t>(part[1]);
+      key.mode.kind = static_cast<Mode::Kind>(part[2]);
+      key.mode.step = static_cast<std::uint16_t>(part[3]);
+      key.variant = static_cast<std::uint8_t>(part[4]);
+      only_shape_.insert_or_assign(key, *shape);
+    } else if (what == "head") {
+      std::array<int, 4> part{};
+      for (int& number : part) words >> number;
+      if (!words || part[0] < 0 || part[0] > 1) return corrupt;
+      head_full_[part[0]][{static_cast<std::uint16_t>(part[1]),
+                           static_cast<std::uint8_t>(part[2])}] = part[3];
+    } else if (what == "refuses") {
+      std::uint16_t layer_class = 0;
+      if (!(words >> layer_class)) return corrupt;
+      refusing_.insert(layer_class);
+    } else {
+      return corrupt;
+    }
+  }
+  return corrupt;
+}
+
+}  // namespace pudica

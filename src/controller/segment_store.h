@@ -1,0 +1,109 @@
+// SegmentStore: the predictor with what must be known around it to read recorded steps rightly.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pudica/policy.h"
+#include "pudica/predictor.h"
+#include "pudica/result.h"
+
+namespace pudica {
+
+// The layers that ran `full` in a step, counted by class and variant (without the bit
+// kGradientsPresent): what the head's net bytes depend on.
+using FullLayers = std::map<std::pair<std::uint16_t, std::uint8_t>, std::int32_t>;
+
+// What a recorded step taught.
+struct ObserveReport {
+  std::int64_t observed = 0;   // samples given to the predictor
+  std::int64_t forgotten = 0;  // segments forgotten because they no longer match
+  double worst_deviation = 0;  // relative, of the samples against what was predicted for them
+};
+
+// An estimate and whether it rests on enough: at least two distinct shapes, or the very one asked.
+struct StoredEstimate {
+  SegmentEstimate estimate;
+  bool fit = false;
+};
+
+// Bytes released in the head by one layer of a class and variant that ran `full`.
+using ReleasedBytes = std::function<std::int64_t(std::uint16_t, std::uint8_t)>;
+
+// Not thread-safe: one owner thread.
+class SegmentStore {
+ public:
+  using PredictorFactory = std::function<std::unique_ptr<Predictor>()>;
+
+  explicit SegmentStore(PredictorFactory factory);
+
+  // Gives the predictor the segments of a recorded step. Three kinds of samples are kept out:
+  // the optimizer's when they leave bytes behind (its first step makes its state, once) or when it
+  // did not run (micro-steps of an accumulation), and a head whose set of `full` layers differs
+  // from the recorded one while such layers release bytes there.
+  // `forget_above`: segments that deviate by more than this share are forgotten first (drift);
+  // 0: none.
+  ObserveReport observe(const StepOutcome& outcome, double forget_above,
+                        const ReleasedBytes& released);
+
+  // nullopt: nothing is known.
+  [[nodiscard]] std::optional<StoredEstimate> predict(const SegmentKey& segment,
+                                                      const ShapeKey& shape) const;
+  // Modes with at least one forward sample of this class, ascending.
+  [[nodiscard]] const std::vector<Mode>& modes(std::uint16_t layer_class) const;
+  // Variants of a layer segment seen with this class and mode, without kGradientsPresent.
+  [[nodiscard]] const std::vector<std::uint8_t>& variants(std::uint16_t layer_class,
+                                                          Mode mode) const;
+  [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const {
+    return predictor_->distinct_shapes(segment);
+  }
+  [[nodiscard]] const FullLayers& head_full_layers(bool gradients_present) const {
+    return head_full_[gradients_present ? 1 : 0];
+  }
+  // Classes that were run with `keep` although the plan said `full`.
+  [[nodiscard]] bool refuses_full(std::uint16_t layer_class) const {
+    return refusing_.contains(layer_class);
+  }
+
+  void forget_class(std::uint16_t layer_class);
+  // Gaps of this index and above: the layers around them changed.
+  void forget_gaps_from(std::size_t index);
+
+  [[nodiscard]] const Predictor& predictor() const { return *predictor_; }
+
+  // Lines of text, and back into a fresh store. Errors: kCorrupt.
+  [[nodiscard]] std::string serialize() const;
+  Result<void> restore(const std::string& text);
+
+ private:
+  struct OptimizerRecord {
+    std::int32_t skipped = 0;  // samples in a row that left bytes behind
+  };
+
+  bool wants_optimizer(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample);
+  bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
+  double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;
+  void forget(const SegmentKey& key);
+  void give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample);
+  void refresh_index();
+
+  PredictorFactory factory_;
+  std::unique_ptr<Predictor> predictor_;
+  std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
+  FullLayers head_full_[2];
+  std::set<std::uint16_t> refusing_;
+  OptimizerRecord optimizer_[2];
+  // By class, rebuilt when a segment appears or goes.
+  std::map<std::uint16_t, std::vector<Mode>> modes_;
+  std::map<std::pair<std::uint16_t, Mode>, std::vector<std::uint8_t>> variants_;
+};
+
+}  // namespace pudica

@@ -1,0 +1,270 @@
+#include "controller/step_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "controller/class_model.h"
+
+namespace pudica {
+namespace {
+
+constexpr std::size_t kMaxModes = 64;  // of one class; a choice is a byte
+
+// Seconds of work that allocates one byte, where the clock has said nothing yet: it only has to
+// make less recomputation look cheaper than more.
+constexpr double kSecondsPerByte = 1e-9;
+
+// One layer's costs as point estimate and upper bound.
+struct LayerPair {
+  LayerCosts point;
+  LayerCosts upper;
+  double seconds = 0;  // forward and backward in the fastest mode
+};
+
+std::string segment_name(SegmentKind kind, std::uint16_t layer_class, Mode mode) {
+  return to_string(SegmentKey{kind, layer_class, mode, 0});
+}
+
+class Builder {
+ public:
+  Builder(const SegmentStore& store, const StepStructure& structure,
+          const StepModelRequest& request)
+      : store_(store), structure_(structure), request_(request) {}
+
+  Result<StepModel> build() {
+    if (structure_.layers.empty()) {
+      return Error{ErrorCode::kUnavailable, "no layer is known yet"};
+    }
+    model_.point.layers.reserve(structure_.layers.size());
+    model_.upper.layers.reserve(structure_.layers.size());
+    for (std::size_t i = 0; i < structure_.layers.size(); ++i) {
+      auto costs = layer(structure_.layers[i]);
+      if (!costs) return costs.error();
+      model_.point.layers.push_back((*costs)->point);
+      model_.upper.layers.push_back((*costs)->upper);
+      model_.point.step_seconds += (*costs)->seconds;
+      add_gap(i);
+    }
+    auto head = add_head();
+    if (!head) return head.error();
+    add_epilogue_and_optimizer();
+    model_.upper.step_seconds = model_.point.step_seconds;
+    return std::move(model_);
+  }
+
+ private:
+  using Memo = std::pair<StepStructure::Layer, LayerPair>;
+
+  [[nodiscard]] bool on_menu(Mode mode, std::uint16_t layer_class) const {
+    if (mode == Mode::full() && store_.refuses_full(layer_class)) return false;
+    return request_.menu.empty() ||
+           std::ranges::find(request_.menu, mode.kind) != request_.menu.end();
+  }
+
+  void use(bool identified, bool fit) {
+    model_.identified = model_.identified && identified;
+    model_.fit = model_.fit && fit;
+  }
+
+  // The costs of a layer, computed once for each class and variant.
+  Result<const LayerPair*> layer(const StepStructure::Layer& wanted) {
+    for (const Memo& memo : memo_) {
+      if (memo.first == wanted) return &memo.second;
+    }
+    auto made = make_layer(wanted);
+    if (!made) return made.error();
+    memo_.reserve(structure_.layers.size());  // pointers into it stay valid
+    memo_.emplace_back(wanted, std::move(*made));
+    return &memo_.back().second;
+  }
+
+  Result<LayerPair> make_layer(const StepStructure::Layer& wanted) {
+    const ClassQuery query{request_.shape, wanted.layer_class, request_.gradients_present};
+    const ClassModel classes(store_, query);
+    const auto residue = classes.residue(wanted.variant);
+    LayerPair out;
+    keep_seconds_ = 0;
+    out.point.layer_class = wanted.layer_class;
+    out.point.residue_bytes = residue.value_or(0);
+    out.upper = out.point;
+    std::vector<Mode> modes{Mode::keep()};
+    for (const Mode mode : store_.modes(wanted.layer_class)) {
+      if (mode != Mode::keep() && mode != Mode::full()) modes.push_back(mode);
+    }
+    modes.push_back(Mode::full());
+    std::optional<Error> missing;
+    for (const Mode mode : modes) {
+      if (!on_menu(mode, wanted.layer_class) || out.point.modes.size() >= kMaxModes) continue;
+      if (add_mode(classes, wanted, mode, out)) continue;
+      const bool required = mode == Mode::keep() || mode == Mode::full();
+      if (required && !missing) {
+        missing = Error{
+            ErrorCode::kUnavailable,
+            "not measured yet: " + segment_name(SegmentKind::kForward, wanted.layer_class, mode)};
+      }
+    }
+    if (out.point.modes.empty() && !missing) {
+      missing = Error{
+          ErrorCode::kUnavailable,
+          "the menu leaves layer class " + std::to_string(wanted.layer_class) + " without a mode"};
+    }
+    if (missing && (!request_.lenient || out.point.modes.empty())) return *missing;
+    finish_seconds(out);
+    return out;
+  }
+
+  // False: nothing is known of the mode.
+  bool add_mode(const ClassModel& classes, const StepStructure::Layer& wanted, Mode mode,
+                LayerPair& out) {
+    const auto pair = classes.best(mode, wanted.variant);
+    if (!pair) return false;
+    use(pair->identified, pair->fit);
+    const std::int64_t theirs = pair->variant == wanted.variant
+                                    ? out.point.residue_bytes
+                                    : classes.residue(pair->variant).value_or(0);
+    const std::int64_t beyond = std::max<std::int64_t>(0, out.point.residue_bytes - theirs);
+    LayerModeCosts costs;
+    costs.mode = mode;
+    costs.forward_net_bytes = pair->forward.net_bytes;
+    costs.forward_peak_bytes = std::max(pair->forward.peak_bytes, pair->forward.net_bytes);
+    costs.released_bytes = std::max<std::int64_t>(0, pair->remaining_bytes() - theirs);
+    costs.backward_peak_bytes = pair->backward.peak_bytes + beyond;
+    costs.extra_seconds = mode_seconds(classes, mode, *pair);
+    out.point.modes.push_back(costs);
+    // What is left after forward and backward is gradients: the error of the one net is freed
+    // again in the other, so residue and released bytes stay point estimates.
+    costs.forward_net_bytes = std::max(costs.forward_net_bytes, pair->forward.net_upper_bytes);
+    costs.forward_peak_bytes = std::max(
+        {costs.forward_peak_bytes, pair->forward.peak_upper_bytes, costs.forward_net_bytes});
+    costs.backward_peak_bytes =
+        std::max(costs.backward_peak_bytes, pair->backward.peak_upper_bytes + beyond);
+    out.upper.modes.push_back(costs);
+    if (mode == Mode::keep()) keep_seconds_ = pair->forward.seconds + pair->backward.seconds;
+    return true;
+  }
+
+  // Seconds over `keep`.
+  double mode_seconds(const ClassModel& classes, Mode mode, const ModePair& pair) const {
+    if (mode == Mode::keep()) return 0;
+    const auto again = classes.recompute(mode);
+    if (again && again->estimate.seconds > 0) return again->estimate.seconds;
+    if (mode == Mode::full() && pair.forward.seconds > 0) return pair.forward.seconds;
+    const double difference = pair.forward.seconds + pair.backward.seconds - keep_seconds_;
+    if (keep_seconds_ > 0 && difference > 0) return difference;
+    const std::int64_t bytes =
+        again ? again->estimate.net_bytes : pair.backward.peak_bytes + pair.forward.peak_bytes;
+    return kSecondsPerByte * static_cast<double>(std::max<std::int64_t>(1, bytes));
+  }
+
+  void finish_seconds(LayerPair& out) const {
+    double least = out.point.modes.front().extra_seconds;
+    for (const LayerModeCosts& mode : out.point.modes) least = std::min(least, mode.extra_seconds);
+    for (LayerModeCosts& mode : out.point.modes) mode.extra_seconds -= least;
+    for (LayerModeCosts& mode : out.upper.modes) mode.extra_seconds -= least;
+    out.seconds = keep_seconds_ + least;
+  }
+
+  void add_gap(std::size_t index) {
+    const SegmentKey key{SegmentKind::kGap, static_cast<std::uint16_t>(index), Mode::keep(), 0};
+    const auto gap = store_.predict(key, request_.shape);
+    if (!gap) return;
+    use(gap->estimate.identified, gap->fit);
+    LayerCosts& point = model_.point.layers[index];
+    point.gap_net_bytes = gap->estimate.net_bytes;
+    point.gap_peak_bytes = gap->estimate.peak_bytes;
+    LayerCosts& upper = model_.upper.layers[index];
+    upper.gap_net_bytes = std::max(gap->estimate.net_bytes, gap->estimate.net_upper_bytes);
+    upper.gap_peak_bytes = std::max(gap->estimate.peak_bytes, gap->estimate.peak_upper_bytes);
+    model_.point.step_seconds += gap->estimate.seconds;
+  }
+
+  // A segment of the whole step, by preference as it is with gradients as asked.
+  std::optional<StoredEstimate> step_segment(SegmentKind kind, bool& as_asked) {
+    SegmentKey key{kind, 0, Mode::keep(), 0};
+    key.variant = request_.gradients_present ? SegmentKey::kGradientsPresent : 0;
+    auto found = store_.predict(key, request_.shape);
+    as_asked = found.has_value();
+    if (!found) {
+      key.variant ^= SegmentKey::kGradientsPresent;
+      found = store_.predict(key, request_.shape);
+    }
+    if (found) use(found->estimate.identified && as_asked, found->fit && as_asked);
+    if (found) model_.point.step_seconds += found->estimate.seconds;
+    return found;
+  }
+
+  Result<void> add_head() {
+    bool as_asked = true;
+    const auto head = step_segment(SegmentKind::kHead, as_asked);
+    if (!head) {
+      return Error{ErrorCode::kUnavailable,
+                   "not measured yet: " + segment_name(SegmentKind::kHead, 0, Mode::keep())};
+    }
+    // The head was measured in steps in which some layers ran `full`: what those released in it
+    // belongs to the plan, not to the head.
+    const bool present = request_.gradients_present == as_asked;
+    std::int64_t released = 0;
+    for (const auto& [layer, count] : store_.head_full_layers(present)) {
+      released += count * released_by_full(store_, request_.shape, request_.gradients_present,
+                                           layer.first, layer.second);
+    }
+    const SegmentEstimate& estimate = head->estimate;
+    model_.point.head_net_bytes = estimate.net_bytes + released;
+    model_.point.head_peak_bytes = estimate.peak_bytes;
+    model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;
+    model_.upper.head_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+    return {};
+  }
+
+  void add_epilogue_and_optimizer() {
+    bool as_asked = true;
+    if (const auto epilogue = step_segment(SegmentKind::kEpilogue, as_asked)) {
+      const SegmentEstimate& estimate = epilogue->estimate;
+      model_.point.epilogue_net_bytes = estimate.net_bytes;
+      model_.point.epilogue_peak_bytes = estimate.peak_bytes;
+      model_.upper.epilogue_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes);
+      model_.upper.epilogue_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+    }
+    // The optimizer needs the same with and without accumulation: either sample is as good.
+    const StepModel before = StepModel{{}, {}, model_.identified, model_.fit};
+    if (const auto optimizer = step_segment(SegmentKind::kOptimizer, as_asked)) {
+      model_.point.optimizer_peak_bytes = optimizer->estimate.peak_bytes;
+      model_.upper.optimizer_peak_bytes =
+          std::max(optimizer->estimate.peak_bytes, optimizer->estimate.peak_upper_bytes);
+      if (!as_asked) {
+        model_.identified = before.identified;
+        model_.fit = before.fit;
+      }
+    }
+  }
+
+  const SegmentStore& store_;
+  const StepStructure& structure_;
+  const StepModelRequest& request_;
+  StepModel model_;
+  std::vector<Memo> memo_;
+  double keep_seconds_ = 0;
+};
+
+}  // namespace
+
+Result<StepModel> build_step_model(const SegmentStore& store, const StepStructure& structure,
+                                   const StepModelRequest& request) {
+  return Builder(store, structure, request).build();
+}
+
+std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, std::uint16_t layer_class,
+                              std::uint8_t variant) {
+  const ClassQuery query{shape, layer_class, gradients_present};
+  const ClassModel classes(store, query);
+  const auto full = classes.best(Mode::full(), variant);
+  const auto keep = classes.best(Mode::keep(), variant);
+  if (!full || !keep) return 0;
+  const auto residue = classes.residue(full->variant);
+  return std::max<std::int64_t>(0, full->remaining_bytes() - residue.value_or(0));
+}
+
+}  // namespace pudica

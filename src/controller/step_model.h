@@ -1,0 +1,46 @@
+// StepModel: the costs of a whole step at one shape, put together from what its segments taught.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "controller/segment_store.h"
+#include "pudica/peak_model.h"
+#include "pudica/policy.h"
+#include "pudica/result.h"
+
+namespace pudica {
+
+struct StepModelRequest {
+  ShapeKey shape;
+  bool gradients_present = false;
+  std::span<const Mode::Kind> menu;  // kinds on offer; empty: all
+  // Leave out modes of which nothing is known instead of failing; keep or full must be known.
+  bool lenient = false;
+};
+
+// `upper` bounds `point` from above where the data do not identify the shape; equal otherwise.
+struct StepModel {
+  StepCosts point;
+  StepCosts upper;
+  bool identified = true;  // no segment is asked beyond the directions in which it was seen
+  bool fit = true;         // every segment was seen at two distinct shapes, or at this very one
+};
+
+// How the segments of a layer become its costs (v: its class and variant, m: a mode):
+//   residue(v)     = forward_net(keep) + backward_net(keep)
+//   released(v, m) = max(0, forward_net(m) + backward_net(m) - residue(v))
+// A mode unknown for a variant is taken from another variant of the class: its backward peak rises
+// by the residue that this variant has beyond the other's.
+// A backward of `keep` that was never seen is that of `full` less what the recompute allocates.
+// Errors: kUnavailable, naming the first segment that is unknown.
+Result<StepModel> build_step_model(const SegmentStore& store, const StepStructure& structure,
+                                   const StepModelRequest& request);
+
+// Bytes that one `full` layer of this class and variant frees in the head; 0 where unknown.
+std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, std::uint16_t layer_class,
+                              std::uint8_t variant);
+
+}  // namespace pudica

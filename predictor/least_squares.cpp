@@ -1,0 +1,135 @@
+#include "predictor/least_squares.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <Eigen/Dense>
+
+namespace pudica::predictor {
+namespace {
+
+// A further or a later monomial must shrink the sum of squares by this factor.
+constexpr double kWorthwhile = 16;
+constexpr std::size_t kMostTerms = 8;
+constexpr double kRankThreshold = 1e-9;
+
+}  // namespace
+
+// One choice of columns, solved.
+struct LinearFit::Trial {
+  std::vector<std::uint8_t> terms;
+  Eigen::VectorXd scales;
+  Eigen::VectorXd coefficients;
+  Eigen::MatrixXd inverse_gram;
+  double squares = 0;
+  double largest_residual = 0;
+
+  // nullopt: the shapes do not tell the columns apart.
+  static std::optional<Trial> solve(const FitSamples& samples, std::vector<std::uint8_t> terms) {
+    const auto rows = static_cast<Eigen::Index>(samples.values.size());
+    const auto columns = static_cast<Eigen::Index>(terms.size());
+    Eigen::MatrixXd x(rows, columns);
+    Eigen::VectorXd y(rows);
+    for (Eigen::Index i = 0; i < rows; ++i) {
+      y(i) = static_cast<double>(samples.values[i]);
+      for (Eigen::Index j = 0; j < columns; ++j) {
+        const std::size_t at = static_cast<std::size_t>(i) * samples.columns + terms[j];
+        x(i, j) = static_cast<double>(samples.monomials[at]);
+      }
+    }
+    Trial trial;
+    trial.scales = x.cwiseAbs().colwise().maxCoeff().transpose();
+    for (Eigen::Index j = 0; j < columns; ++j) x.col(j) /= trial.scales(j);
+    Eigen::ColPivHouseholderQR<Eigen::MatrixXd> factors(x);
+    factors.setThreshold(kRankThreshold);
+    if (factors.rank() < columns) return std::nullopt;
+    trial.coefficients = factors.solve(y);
+    const Eigen::VectorXd residual = x * trial.coefficients - y;
+    trial.squares = residual.squaredNorm();
+    trial.largest_residual = residual.cwiseAbs().maxCoeff();
+    const Eigen::MatrixXd gram = x.transpose() * x;
+    trial.inverse_gram = gram.ldlt().solve(Eigen::MatrixXd::Identity(columns, columns));
+    if (!trial.coefficients.allFinite() || !trial.inverse_gram.allFinite()) return std::nullopt;
+    trial.terms = std::move(terms);
+    return trial;
+  }
+};
+
+LinearFit LinearFit::fit(const FitSamples& samples) {
+  const std::size_t count = samples.values.size();
+  const std::size_t most_terms = std::min(kMostTerms, count <= 2 ? count : count - 1);
+  Trial best;
+  best.squares = 0;
+  for (const std::int64_t value : samples.values) {
+    best.squares += static_cast<double>(value) * static_cast<double>(value);
+    best.largest_residual = std::max(best.largest_residual, std::abs(static_cast<double>(value)));
+  }
+  while (best.terms.size() < most_terms && best.largest_residual > samples.tolerance) {
+    std::optional<Trial> next;
+    const double floor = samples.tolerance * samples.tolerance;
+    for (std::size_t term = 0; term < samples.columns; ++term) {
+      if (std::ranges::find(best.terms, term) != best.terms.end()) continue;
+      auto terms = best.terms;
+      terms.push_back(static_cast<std::uint8_t>(term));
+      auto trial = Trial::solve(samples, std::move(terms));
+      if (!trial) continue;
+      const bool better =
+          !next || std::max(trial->squares, floor) * kWorthwhile < std::max(next->squares, floor);
+      if (better) next = std::move(trial);
+    }
+    // The first term is always taken: it is better than nothing.
+    if (!next || (!best.terms.empty() && next->squares * kWorthwhile > best.squares)) break;
+    best = std::move(*next);
+  }
+  LinearFit fit;
+  fit.terms_ = best.terms;
+  fit.scales_.assign(best.scales.begin(), best.scales.end());
+  fit.coefficients_.assign(best.coefficients.begin(), best.coefficients.end());
+  fit.inverse_gram_.assign(best.inverse_gram.reshaped().begin(),
+                           best.inverse_gram.reshaped().end());
+  fit.largest_residual_ = best.largest_residual;
+  fit.tolerance_ = samples.tolerance;
+  fit.samples_ = count;
+  return fit;
+}
+
+std::vector<double> LinearFit::scaled_row(std::span<const std::int64_t> monomials) const {
+  std::vector<double> row(terms_.size());
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    row[i] = static_cast<double>(monomials[terms_[i]]) / scales_[i];
+  }
+  return row;
+}
+
+double LinearFit::value(std::span<const std::int64_t> monomials) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < terms_.size(); ++i) {
+    sum += coefficients_[i] * static_cast<double>(monomials[terms_[i]]) / scales_[i];
+  }
+  return sum;
+}
+
+double LinearFit::leverage(std::span<const std::int64_t> monomials) const {
+  const std::vector<double> row = scaled_row(monomials);
+  double sum = 0;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    for (std::size_t j = 0; j < row.size(); ++j) {
+      sum += row[i] * inverse_gram_[i * row.size() + j] * row[j];
+    }
+  }
+  return std::max(sum, 0.0);
+}
+
+double LinearFit::slack(std::span<const std::int64_t> monomials) const {
+  if (largest_residual_ <= tolerance_) return 0;
+  return largest_residual_ * (1.0 + leverage(monomials));
+}
+
+std::vector<double> LinearFit::coefficients() const {
+  std::vector<double> unscaled(coefficients_.size());
+  for (std::size_t i = 0; i < unscaled.size(); ++i) unscaled[i] = coefficients_[i] / scales_[i];
+  return unscaled;
+}
+
+}  // namespace pudica::predictor

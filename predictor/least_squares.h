@@ -1,0 +1,55 @@
+// Polynomial fit of one quantity over distinct shapes, grown a monomial at a time only as far as
+// the residual asks for and the shapes identify. Columns are scaled and factored with pivoting.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pudica::predictor {
+
+// The values of a quantity at distinct shapes: one row of monomials a value.
+struct FitSamples {
+  std::span<const std::int64_t> monomials;  // row-major, values.size() rows
+  std::size_t columns = 0;
+  std::span<const std::int64_t> values;
+  // Residuals up to this are not worth a further monomial.
+  double tolerance = 0.5;
+};
+
+// A fitted polynomial. Immutable after fit(); thread-safe.
+class LinearFit {
+ public:
+  LinearFit() = default;
+  // Requires: at least one sample. Order of columns: a later monomial is chosen over an earlier
+  // one only where it explains much more.
+  static LinearFit fit(const FitSamples& samples);
+
+  [[nodiscard]] double value(std::span<const std::int64_t> monomials) const;
+  // x' (X'X)^-1 x of the chosen monomials: above 1 outside of what was seen.
+  [[nodiscard]] double leverage(std::span<const std::int64_t> monomials) const;
+  // What to add to value() for an upper bound: the largest residual, grown with the leverage.
+  [[nodiscard]] double slack(std::span<const std::int64_t> monomials) const;
+  // More shapes than monomials: the residual says something about the fit.
+  [[nodiscard]] bool is_tested() const { return samples_ > terms_.size(); }
+  [[nodiscard]] double largest_residual() const { return largest_residual_; }
+
+  [[nodiscard]] const std::vector<std::uint8_t>& terms() const { return terms_; }
+  [[nodiscard]] std::vector<double> coefficients() const;
+
+ private:
+  struct Trial;
+
+  [[nodiscard]] std::vector<double> scaled_row(std::span<const std::int64_t> monomials) const;
+
+  std::vector<std::uint8_t> terms_;   // monomials chosen
+  std::vector<double> scales_;        // of the chosen columns
+  std::vector<double> coefficients_;  // of the scaled columns
+  std::vector<double> inverse_gram_;  // row-major, of the scaled columns
+  double largest_residual_ = 0;
+  double tolerance_ = 0;
+  std::size_t samples_ = 0;
+};
+
+}  // namespace pudica::predictor

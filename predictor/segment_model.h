@@ -1,0 +1,110 @@
+// What is known of one segment: its samples at distinct shapes, and the models made of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "predictor/exact_model.h"
+#include "predictor/least_squares.h"
+#include "predictor/monomials.h"
+#include "predictor/time_model.h"
+#include "pudica/predictor.h"
+
+namespace pudica::predictor {
+
+// The last sample at one shape.
+struct StoredSample {
+  ShapeKey shape;
+  bool has_deltas = false;           // they add up to net and peak; empty where nothing happens
+  std::vector<std::int64_t> deltas;  // none zero
+  std::int64_t net_bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::uint64_t order = 0;      // rises with every change of what is stored
+  std::uint64_t signature = 0;  // of the number and the signs of the deltas
+
+  [[nodiscard]] bool has_same_bytes(const StoredSample& other) const;
+};
+
+// Learns one segment. Bytes: the exact model of the log that most recent shapes share, where two
+// shapes share one; else polynomials of net and peak; else the one shape scaled. Memory is bounded
+// by the distinct shapes kept: the oldest goes first, the extremes of each dimension stay.
+// Not thread-safe.
+class SegmentModel {
+ public:
+  SegmentModel(SegmentKey key, const PredictorOptions& options, std::size_t dimensions);
+
+  // True if predictions may have changed. Requires: shape.size() == dimensions().
+  bool observe(const ShapeKey& shape, const SegmentSample& sample);
+  // nullopt for a shape with other dimensions.
+  [[nodiscard]] std::optional<SegmentEstimate> predict(const ShapeKey& shape) const;
+  [[nodiscard]] std::vector<LearnedQuantity> describe() const;
+
+  [[nodiscard]] std::size_t dimensions() const { return basis_->dimensions(); }
+  [[nodiscard]] std::int64_t distinct_shapes() const {
+    return static_cast<std::int64_t>(samples_.size());
+  }
+
+  [[nodiscard]] const std::vector<StoredSample>& samples() const { return samples_; }
+  [[nodiscard]] std::int64_t observations() const { return observations_; }
+  [[nodiscard]] const TimeModel& time() const { return time_; }
+  // Fills a fresh model. False if the parts do not fit together: the model is then of no use.
+  bool set_state(std::vector<StoredSample> samples, std::int64_t observations, TimeState time);
+
+ private:
+  using Monomials = std::array<std::int64_t, kMostMonomials>;
+
+  // The samples that share one log, compiled.
+  struct Group {
+    std::uint64_t signature = 0;
+    std::size_t recent = 0;  // shapes among the last few
+    std::size_t shapes = 0;
+    std::uint64_t last_order = 0;
+    std::uint64_t unit_patterns = 0;  // set of masks of the dimensions that are 1
+    ExactModel model;
+  };
+  struct PolynomialFit {
+    LinearFit net;
+    LinearFit peak;
+  };
+
+  [[nodiscard]] std::span<const std::int64_t> evaluate(const ShapeKey& shape,
+                                                       Monomials& values) const;
+  StoredSample make_stored(const ShapeKey& shape, const SegmentSample& sample) const;
+  bool store(StoredSample sample);
+  [[nodiscard]] bool is_predicted_exactly(const StoredSample& sample) const;
+  [[nodiscard]] bool is_extreme(const ShapeKey& shape, std::size_t skipped) const;
+  void evict_one();
+  [[nodiscard]] const StoredSample* find(const ShapeKey& shape) const;
+
+  void refit();
+  void refit_groups();
+  void refit_polynomials();
+  [[nodiscard]] std::vector<Group> rank_groups() const;
+  [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
+  ExactModel build_exact(std::uint64_t signature) const;
+
+  [[nodiscard]] const Group& group_for(const ShapeKey& shape) const;
+  void estimate_seen(const StoredSample& sample, std::span<const std::int64_t> monomials,
+                     SegmentEstimate& estimate) const;
+  void estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
+                      SegmentEstimate& estimate) const;
+  void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
+  void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
+  LearnedQuantity describe_rows(const std::string& quantity, const PolynomialRows& rows) const;
+  [[nodiscard]] PredictionBasis basis() const;
+
+  SegmentKey key_;
+  PredictorOptions options_;
+  const MonomialBasis* basis_;
+  std::vector<StoredSample> samples_;  // by age of what is stored, oldest first
+  std::vector<std::size_t> hashes_;    // of the samples' shapes
+  std::uint64_t next_order_ = 1;
+  std::int64_t observations_ = 0;
+  std::vector<Group> groups_;                 // the preferred one first
+  std::optional<PolynomialFit> polynomials_;  // where no group serves
+  TimeModel time_;
+};
+
+}  // namespace pudica::predictor

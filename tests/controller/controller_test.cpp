@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"last_extra", {.last_extra_bytes = 1 << 18}},
                       Case{"explicit_attention", {.heads = 4}},
                       Case{"two_lengths", {.encoder_layers = 4, .decoder_layers = 4}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& item) { return std::string(item.param.name); });
 
 // With predictions exact the margin is gone, and a run uses the budget as the oracle does.
 TEST(Controller, UsesTheBudgetAsPerfectKnowledgeWould) {

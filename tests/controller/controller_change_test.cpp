@@ -40,7 +40,8 @@ TEST(ControllerChange, BudgetTakesEffectAtTheNextStepAndKeepsPlansThatStillFit) 
   EXPECT_EQ(longer.outcome.revocations, 0);
   EXPECT_GT(longer.decision.plan->predicted_extra_seconds, 0);
   const auto after = harness.controller->snapshot();
-  EXPECT_EQ(after.cache_hits, before.cache_hits + 1) << "128 still fits: " << shorter.decision.plan->reason;
+  EXPECT_EQ(after.cache_hits, before.cache_hits + 1)
+      << "128 still fits: " << shorter.decision.plan->reason;
   const auto again = harness.step({8, 512}, wide);
   EXPECT_LT(again.decision.plan->predicted_extra_seconds,
             longer.decision.plan->predicted_extra_seconds);

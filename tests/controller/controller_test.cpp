@@ -68,9 +68,9 @@ TEST_P(ControllerOnModels, PlansExactlyFromTheThirdDistinctShape) {
     EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes) << i;
     const BuiltPlan best = harness.oracle(step.outcome.context);
     if (best.plan.predicted_extra_seconds > 0) {
-      worst_used = std::min(worst_used, static_cast<double>(step.outcome.peak_bytes.count()) /
-                                            static_cast<double>(
-                                                best.plan.predicted_peak_bytes.count()));
+      worst_used =
+          std::min(worst_used, static_cast<double>(step.outcome.peak_bytes.count()) /
+                                   static_cast<double>(best.plan.predicted_peak_bytes.count()));
     }
     const double step_seconds = 3e-4 * static_cast<double>(step.decision.plan->modes.size());
     EXPECT_LE(step.decision.plan->predicted_extra_seconds,
@@ -86,13 +86,12 @@ TEST_P(ControllerOnModels, PlansExactlyFromTheThirdDistinctShape) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ControllerOnModels,
-    ::testing::Values(Case{"flash", {}},
-                      Case{"deep", {.encoder_layers = 24, .width = 32}},
+    ::testing::Values(Case{"flash", {}}, Case{"deep", {.encoder_layers = 24, .width = 32}},
                       Case{"casts", {.cast_bytes = 1 << 20}},
                       Case{"last_extra", {.last_extra_bytes = 1 << 18}},
                       Case{"explicit_attention", {.heads = 4}},
                       Case{"two_lengths", {.encoder_layers = 4, .decoder_layers = 4}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& item) { return std::string(item.param.name); });
 
 // With predictions exact the margin is gone, and a run uses the budget as the oracle does.
 TEST(Controller, UsesTheBudgetAsPerfectKnowledgeWould) {

@@ -1,10 +1,10 @@
 #include "controller/margin.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <random>
+
+#include <gtest/gtest.h>
 
 namespace pudica {
 namespace {

@@ -29,8 +29,7 @@ TEST(Region, IsAStaircaseForTwoLengths) {
 
 TEST(Region, IsEmptyWhereThePlanDoesNotFitOrNothingIsKnown) {
   EXPECT_TRUE(region_of({2, 20}, [](const ShapeKey&) { return std::optional(false); }).empty());
-  EXPECT_TRUE(
-      region_of({2, 20}, [](const ShapeKey&) { return std::optional<bool>(); }).empty());
+  EXPECT_TRUE(region_of({2, 20}, [](const ShapeKey&) { return std::optional<bool>(); }).empty());
   EXPECT_TRUE(region_of({}, [](const ShapeKey&) { return std::optional(true); }).empty());
 }
 

@@ -40,7 +40,8 @@ TEST(SyntheticModel, AgreesWithThePeakFormula) {
 TEST(SyntheticModel, RevokesAtTheBudget) {
   Harness harness({});
   const ShapeKey shape{8, 256};
-  harness.model.run(harness.model.context(shape, Bytes(0)), {std::make_shared<const Plan>(), false});
+  harness.model.run(harness.model.context(shape, Bytes(0)),
+                    {std::make_shared<const Plan>(), false});
   const Bytes budget = harness.budget_at(shape, 0.5);
   const auto outcome = harness.model.run(harness.model.context(shape, budget),
                                          {std::make_shared<const Plan>(), true});

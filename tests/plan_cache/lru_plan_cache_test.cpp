@@ -1,7 +1,8 @@
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <list>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "pudica/plan_cache.h"
 

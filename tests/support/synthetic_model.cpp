@@ -232,10 +232,10 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
              i, deltas, (again ? 3 : 2) * forward_seconds(shape, i), i);
     if (again && run.record) {
       const Deltas part = recompute(shape, i);
-      run.outcome.segments.push_back({{SegmentKind::kRecompute, layer_class, Mode::full(), variant},
-                                      i,
-                                      {part, net_of(part), peak_of(part),
-                                       forward_seconds(shape, i)}});
+      run.outcome.segments.push_back(
+          {{SegmentKind::kRecompute, layer_class, Mode::full(), variant},
+           i,
+           {part, net_of(part), peak_of(part), forward_seconds(shape, i)}});
     }
     run.record = record;
     frame.mode = Mode::full();  // nothing left to revoke
@@ -248,8 +248,8 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
   optimizer_has_state_ = optimizer_has_state_ || steps;
   ++micro_step_;
   std::uniform_real_distribution<double> noise(-spec_.peak_noise, spec_.peak_noise);
-  run.outcome.peak_bytes = Bytes(
-      static_cast<std::int64_t>(static_cast<double>(run.peak) * (1 + noise(random_))));
+  run.outcome.peak_bytes =
+      Bytes(static_cast<std::int64_t>(static_cast<double>(run.peak) * (1 + noise(random_))));
   return std::move(run.outcome);
 }
 

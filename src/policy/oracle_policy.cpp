@@ -1,8 +1,8 @@
 // `oracle`: the plan that perfect knowledge would choose, from costs measured at that very shape.
-#include <compare>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "controller/plan_builder.h"
@@ -12,13 +12,8 @@
 namespace pudica {
 namespace {
 
-// What a plan depends on. With another base or budget another plan may be best.
-struct MemoKey {
-  ShapeKey shape;
-  Bytes base_bytes{0};
-  Bytes budget_bytes{0};
-  auto operator<=>(const MemoKey&) const = default;
-};
+// What a plan depends on: shape, base, budget. With another base or budget another may be best.
+using MemoKey = std::tuple<ShapeKey, Bytes, Bytes>;
 
 class OraclePolicy : public Policy {
  public:

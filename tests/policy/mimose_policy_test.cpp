@@ -124,7 +124,7 @@ TEST(MimosePolicy, IsNeverFittedAgain) {
 
 TEST(MimosePolicy, CannotTellAnInfeasibleBudgetButSaysSo) {
   const SimulatedModel model;
-  const PlanPtr plan = warm_policy(model)->begin_step(context_at(300, Bytes(0))).plan;
+  const PlanPtr plan = warm_policy(model)->begin_step(context_at(300, Bytes(1))).plan;
   EXPECT_THAT(plan->modes, AllOf(SizeIs(6), Each(Mode::full())));
   EXPECT_FALSE(plan->feasible);
 }

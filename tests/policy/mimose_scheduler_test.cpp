@@ -64,7 +64,8 @@ TEST(MimoseScheduler, BucketsTakeWhatIsWithinATenthOfTheirHead) {
   EXPECT_THAT(schedule_mimose(MimoseRule::kPaper, near, 94), ElementsAre(0));
   const std::vector<MimoseCandidate> edge{{0, 90}, {1, 100}};
   EXPECT_THAT(schedule_mimose(MimoseRule::kPaper, edge, 95), ElementsAre(1));
-  EXPECT_THAT(schedule_mimose(MimoseRule::kCode, edge, 200), ElementsAre(0, 1));
+  const std::vector<MimoseCandidate> code_edge{{0, 100}, {1, 90}};
+  EXPECT_THAT(schedule_mimose(MimoseRule::kCode, code_edge, 200), ElementsAre(0, 1));
 }
 
 TEST(MimoseScheduler, TakesNothingForNoNeedAndEverythingForTooMuch) {

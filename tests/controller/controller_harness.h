@@ -1,0 +1,77 @@
+// A controller and a synthetic model run together, for the tests of the controller.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "controller/plan_builder.h"
+#include "pudica/controller.h"
+#include "support/synthetic_model.h"
+
+namespace pudica::testing {
+
+// What one step did, next to what perfect knowledge would have done.
+struct HarnessStep {
+  StepDecision decision;
+  StepOutcome outcome;
+  ControllerState state = ControllerState::kLearning;
+};
+
+class Harness {
+ public:
+  explicit Harness(const SyntheticSpec& spec, const ControllerOptions& options = {})
+      : model(spec), controller(make_controller(options)) {}
+
+  HarnessStep step(const ShapeKey& shape, Bytes budget_bytes) {
+    HarnessStep out;
+    const StepContext context = model.context(shape, budget_bytes);
+    out.decision = controller->begin_step(context);
+    out.state = controller->state();
+    out.outcome = model.run(context, out.decision);
+    controller->on_structure(model.structure());
+    controller->end_step(out.outcome);
+    return out;
+  }
+
+  // The plan of perfect knowledge, without margin.
+  [[nodiscard]] BuiltPlan oracle(const StepContext& context) const {
+    PlanRequest request;
+    request.context = context;
+    const auto planner = make_planner({});
+    return build_plan(*planner, model.true_costs(context.shape, context.gradients_present), request,
+                      {});
+  }
+
+  // `share` of the way from the least peak to keeping all, at this shape.
+  [[nodiscard]] Bytes budget_at(const ShapeKey& shape, double share) const {
+    const StepCosts costs = model.true_costs(shape, false);
+    const std::vector<std::uint8_t> keep(costs.layers.size(), 0);
+    const std::vector<std::uint8_t> full(costs.layers.size(), 1);
+    const auto most = static_cast<double>(step_peak_bytes(costs, keep));
+    const auto least = static_cast<double>(step_peak_bytes(costs, full));
+    return model.settled_base() + Bytes(static_cast<std::int64_t>(least + share * (most - least)));
+  }
+
+  SyntheticModel model;
+  std::unique_ptr<Controller> controller;
+};
+
+// Lengths as they come in training: all distinct at first, then repeating.
+inline std::vector<std::int64_t> lengths(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    out.push_back(32 + static_cast<std::int64_t>(random() % 61) * 8);
+  }
+  return out;
+}
+
+inline double relative_error(const HarnessStep& step) {
+  return static_cast<double>(step.outcome.peak_bytes.count()) /
+             static_cast<double>(step.decision.plan->predicted_peak_bytes.count()) -
+         1;
+}
+
+}  // namespace pudica::testing

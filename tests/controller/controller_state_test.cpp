@@ -1,0 +1,92 @@
+// The learned state as text: what is saved is what is known, and damage is refused.
+#include <gtest/gtest.h>
+
+#include "controller/controller_harness.h"
+#include "controller/learned_state.h"
+
+namespace pudica::testing {
+namespace {
+
+const ShapeKey kLongest{8, 512};
+
+TEST(LearnedState, GivesTheBodyBack) {
+  const std::string body = "line\nother\n";
+  EXPECT_EQ(*open_state(seal_state(body, "a model\nof two lines"), "a model\nof two lines"), body);
+  EXPECT_EQ(*open_state(seal_state("", ""), ""), "");
+}
+
+TEST(LearnedState, RefusesAnotherFingerprint) {
+  const auto opened = open_state(seal_state("body", "bert"), "gpt");
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(opened.error().message.find("bert"), std::string::npos);
+  EXPECT_NE(opened.error().message.find("gpt"), std::string::npos);
+}
+
+TEST(LearnedState, RefusesEveryChangedByteAndEveryTruncation) {
+  const std::string text = seal_state("some body of text\n", "bert");
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string damaged = text;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    EXPECT_FALSE(open_state(damaged, "bert").has_value()) << i;
+    EXPECT_FALSE(open_state(text.substr(0, i), "bert").has_value()) << i;
+  }
+}
+
+TEST(ControllerState, RestoreSkipsTheWarmUp) {
+  Harness taught({});
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  for (const std::int64_t length : lengths(20, 6)) taught.step({8, length}, budget);
+  const std::string text = taught.controller->serialize("bert");
+
+  Harness fresh({});
+  ASSERT_TRUE(fresh.controller->restore(text, "bert").has_value());
+  fresh.step({8, 64}, budget);  // the optimizer makes its state
+  for (const std::int64_t length : {496, 72, 504}) {
+    const auto step = fresh.step({8, length}, budget);
+    EXPECT_EQ(step.state, ControllerState::kPlanning) << step.decision.plan->reason;
+    EXPECT_FALSE(step.decision.record);
+    EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes);
+    EXPECT_EQ(step.outcome.revocations, 0);
+  }
+  EXPECT_EQ(fresh.controller->snapshot().counters.learning_steps, 0);
+}
+
+TEST(ControllerState, RestoreOfAHalfLearnedModelGoesOnLearning) {
+  Harness taught({});
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  taught.step({8, 128}, budget);
+  Harness fresh({});
+  ASSERT_TRUE(fresh.controller->restore(taught.controller->serialize("m"), "m").has_value());
+  EXPECT_EQ(fresh.step({8, 160}, budget).state, ControllerState::kLearning);
+  EXPECT_EQ(fresh.controller->serialize("m").substr(0, 14), "pudica-state 1");
+}
+
+TEST(ControllerState, DamageIsRefusedAndChangesNothing) {
+  Harness taught({});
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  for (const std::int64_t length : lengths(8, 6)) taught.step({8, length}, budget);
+  const std::string text = taught.controller->serialize("bert");
+  Harness other({});
+  for (const std::int64_t length : lengths(8, 7)) other.step({8, length}, budget);
+  const std::string before = other.controller->serialize("bert");
+  for (std::size_t i = 0; i < text.size(); i += text.size() / 50 + 1) {
+    std::string damaged = text;
+    damaged[i] = static_cast<char>(damaged[i] ^ 4);
+    const auto done = other.controller->restore(damaged, "bert");
+    ASSERT_FALSE(done.has_value()) << i;
+    EXPECT_EQ(done.error().code, ErrorCode::kCorrupt) << i;
+  }
+  // A sound envelope around a body that is none.
+  for (const char* body : {"", "nonsense\n", "recorded x\n", "segments\n", "class 99\nab",
+                           "segments\nonce 1 2\npredictor\n", "segments\npredictor\nnothing"}) {
+    const auto done = other.controller->restore(seal_state(body, "bert"), "bert");
+    ASSERT_FALSE(done.has_value()) << body;
+    EXPECT_EQ(done.error().code, ErrorCode::kCorrupt) << body;
+  }
+  EXPECT_FALSE(other.controller->restore(text, "gpt").has_value());
+  EXPECT_EQ(other.controller->serialize("bert"), before);
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -1,0 +1,97 @@
+#include "controller/learning_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "support/fake_predictor.h"
+
+namespace pudica::testing {
+namespace {
+
+SegmentStore fake_store() {
+  return SegmentStore([] { return std::make_unique<FakePredictor>(); });
+}
+
+StepStructure layers_of(const std::vector<std::uint16_t>& classes) {
+  StepStructure out;
+  for (const std::uint16_t layer_class : classes) out.layers.push_back({layer_class, 0});
+  return out;
+}
+
+// A step at `length` in which layers of a class ran in a mode.
+void teach(SegmentStore& store, std::int64_t length, std::uint16_t layer_class, Mode mode) {
+  StepOutcome outcome;
+  outcome.context.shape = ShapeKey{1, length};
+  for (const SegmentKind kind : {SegmentKind::kForward, SegmentKind::kBackward}) {
+    outcome.segments.push_back({{kind, layer_class, mode, 0}, -1, {{}, 1, 1, 0}});
+  }
+  store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return std::int64_t{0}; });
+}
+
+std::vector<Mode> modes_of(const std::string& letters) {
+  std::vector<Mode> out;
+  for (const char letter : letters) out.push_back(letter == 'f' ? Mode::full() : Mode::keep());
+  return out;
+}
+
+TEST(LearningPlan, TeachesFullOnTheFirstLayerOfEachClass) {
+  const SegmentStore store = fake_store();
+  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("fkkfkk"));
+}
+
+TEST(LearningPlan, StopsTeachingAClassThatIsKnown) {
+  SegmentStore store = fake_store();
+  for (const Mode mode : {Mode::keep(), Mode::full()}) {
+    teach(store, 8, 0, mode);
+    teach(store, 9, 0, mode);
+  }
+  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("kkkfkk"));
+}
+
+TEST(LearningPlan, AClassOfOneLayerAlternates) {
+  SegmentStore store = fake_store();
+  const StepStructure one = layers_of({0});
+  std::string seen;
+  for (std::int64_t length = 1; length <= 5; ++length) {
+    const auto modes = learning_modes(store, one, {});
+    seen += modes[0] == Mode::full() ? 'f' : 'k';
+    teach(store, length, 0, modes[0]);
+  }
+  EXPECT_EQ(seen, "fkfkk");
+}
+
+TEST(LearningPlan, ShelteredTeachesKeep) {
+  const SegmentStore store = fake_store();
+  LearningRequest request;
+  request.default_mode = Mode::full();
+  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 0}), request), modes_of("kfff"));
+}
+
+TEST(LearningPlan, KeepsToThePlanBesidesTeaching) {
+  SegmentStore store = fake_store();
+  const auto planned = modes_of("kffff");
+  LearningRequest request;
+  request.planned = planned;
+  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 0, 0}), request), planned);
+  const auto all = modes_of("fffff");
+  request.planned = all;
+  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 0, 0}), request), modes_of("kffff"));
+}
+
+TEST(LearningPlan, KeepsToTheMenu) {
+  const SegmentStore store = fake_store();
+  const std::vector<Mode::Kind> menu{Mode::Kind::kKeep};
+  LearningRequest request;
+  request.menu = menu;
+  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0}), request), modes_of("kkk"));
+}
+
+TEST(LearningPlan, TeachesVariantsThatHaveSeveralLayers) {
+  const SegmentStore store = fake_store();
+  StepStructure layers = layers_of({0, 0, 0, 0, 0});
+  layers.layers[0].variant = layers.layers[1].variant = SegmentKey::kNoInputGradient;
+  layers.layers[4].variant = SegmentKey::kLastOfClass;
+  EXPECT_EQ(learning_modes(store, layers, {}), modes_of("fkfkk"));
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -1,0 +1,104 @@
+#include "controller/plan_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace pudica {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+// `count` equal layers: kept 64 MiB, recomputed 8 MiB for a millisecond.
+StepCosts equal_layers(int count) {
+  StepCosts costs;
+  for (int i = 0; i < count; ++i) {
+    LayerCosts layer;
+    layer.modes = {{Mode::keep(), 64 * kMiB, 70 * kMiB, 0, 16 * kMiB, 0},
+                   {Mode::full(), 8 * kMiB, 70 * kMiB, 0, 72 * kMiB, 1e-3}};
+    costs.layers.push_back(layer);
+  }
+  return costs;
+}
+
+PlanRequest request_for(std::int64_t budget_mib) {
+  PlanRequest request;
+  request.context.shape = ShapeKey{8, 128};
+  request.context.base_bytes = Bytes(100 * kMiB);
+  request.context.budget_bytes = Bytes(budget_mib * kMiB);
+  return request;
+}
+
+TEST(PlanBuilder, KeepsAllWhenItFits) {
+  const auto planner = make_planner({});
+  const BuiltPlan built = build_plan(*planner, equal_layers(8), request_for(2000), {});
+  EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::keep()));
+  EXPECT_EQ(built.plan.predicted_peak_bytes, Bytes((100 + 8 * 64 + 16) * kMiB));
+  EXPECT_FALSE(built.plan.revocable);
+  EXPECT_TRUE(built.plan.feasible);
+  EXPECT_EQ(built.plan.reason.find("everything fits"), 0u) << built.plan.reason;
+}
+
+TEST(PlanBuilder, StaysRevocableNearTheBudget) {
+  const auto planner = make_planner({});
+  PlanRequest request = request_for(640);
+  EXPECT_TRUE(build_plan(*planner, equal_layers(8), request, {}).plan.revocable);
+  request.ample_fraction = 0.99;
+  EXPECT_FALSE(build_plan(*planner, equal_layers(8), request, {}).plan.revocable);
+}
+
+TEST(PlanBuilder, RecomputesAsFewLayersAsFit) {
+  const auto planner = make_planner({});
+  PlanRequest request = request_for(400);
+  request.margin_bytes = Bytes(kMiB);
+  const StepCosts costs = equal_layers(8);
+  const BuiltPlan built = build_plan(*planner, costs, request, {});
+  EXPECT_LE(built.plan.predicted_peak_bytes, Bytes(399 * kMiB));
+  EXPECT_EQ(built.plan.predicted_peak_bytes,
+            Bytes(100 * kMiB + step_peak_bytes(costs, built.choice)));
+  EXPECT_EQ(std::ranges::count(built.plan.modes, Mode::full()), 5);
+  EXPECT_NEAR(built.plan.predicted_extra_seconds, 5e-3, 1e-9);
+  EXPECT_LT(built.plan.certified_gap_seconds, 1e-3);
+  EXPECT_EQ(built.plan.reason,
+            "5 of 8 layers recomputed: keeping all needs 628.0 MiB, budget 400.0 MiB less margin "
+            "1.0 MiB");
+}
+
+TEST(PlanBuilder, SaysWhatIsShortWhenNothingFits) {
+  const auto planner = make_planner({});
+  const BuiltPlan built = build_plan(*planner, equal_layers(8), request_for(200), {});
+  EXPECT_FALSE(built.plan.feasible);
+  EXPECT_EQ(built.plan.reason,
+            "infeasible: the least peak of any plan is 236.0 MiB, budget 200.0 MiB, short by "
+            "36.0 MiB");
+  EXPECT_EQ(built.plan.predicted_peak_bytes, Bytes(236 * kMiB));
+}
+
+TEST(PlanBuilder, AFloorThatFitsOnlyWithoutTheMarginIsFeasible) {
+  const auto planner = make_planner({});
+  PlanRequest request = request_for(240);
+  request.margin_bytes = Bytes(10 * kMiB);
+  const BuiltPlan built = build_plan(*planner, equal_layers(8), request, {});
+  EXPECT_TRUE(built.plan.feasible);
+  EXPECT_NE(built.plan.reason.find("only without the margin"), std::string::npos);
+}
+
+TEST(PlanBuilder, RecomputesNothingBelowAPeakThatNoPlanReaches) {
+  const auto planner = make_planner({});
+  StepCosts costs = equal_layers(8);
+  costs.optimizer_peak_bytes = 900 * kMiB;
+  const BuiltPlan built = build_plan(*planner, costs, request_for(400), {});
+  EXPECT_FALSE(built.plan.feasible);
+  EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::keep()));
+}
+
+TEST(PlanBuilder, WithoutABudgetEverythingIsKept) {
+  const auto planner = make_planner({});
+  const BuiltPlan built = build_plan(*planner, equal_layers(3), request_for(0), {});
+  EXPECT_EQ(built.plan.modes, std::vector<Mode>(3, Mode::keep()));
+  EXPECT_TRUE(built.plan.feasible);
+  EXPECT_FALSE(built.plan.revocable);
+}
+
+}  // namespace
+}  // namespace pudica

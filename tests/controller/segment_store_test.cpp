@@ -1,0 +1,112 @@
+#include "controller/segment_store.h"
+
+#include <gtest/gtest.h>
+
+#include "support/fake_predictor.h"
+
+namespace pudica::testing {
+namespace {
+
+SegmentStore fake_store() {
+  return SegmentStore([] { return std::make_unique<FakePredictor>(); });
+}
+
+std::int64_t nothing_released(std::uint16_t, std::uint8_t) { return 0; }
+
+StepOutcome outcome_of(const ShapeKey& shape, SegmentKey key, std::int64_t net, std::int64_t peak) {
+  StepOutcome outcome;
+  outcome.context.shape = shape;
+  outcome.segments.push_back({key, -1, {{}, net, peak, 0}});
+  return outcome;
+}
+
+const SegmentKey kOptimizer{SegmentKind::kOptimizer, 0, Mode::keep(), 0};
+const SegmentKey kHead{SegmentKind::kHead, 0, Mode::keep(), 0};
+const SegmentKey kForward{SegmentKind::kForward, 0, Mode::keep(), 0};
+
+TEST(SegmentStore, SkipsTheStepThatMakesTheOptimizersState) {
+  SegmentStore store = fake_store();
+  EXPECT_EQ(store.observe(outcome_of({1, 8}, kOptimizer, 200, 220), 0, nothing_released).observed,
+            0);
+  store.observe(outcome_of({1, 9}, kOptimizer, -100, 20), 0, nothing_released);
+  EXPECT_EQ(store.predict(kOptimizer, {1, 10})->estimate.peak_bytes, 20);
+}
+
+TEST(SegmentStore, AnOptimizerThatAlwaysLeavesBytesIsTakenInTheEnd) {
+  SegmentStore store = fake_store();
+  for (int i = 0; i < 4; ++i) {
+    store.observe(outcome_of({1, 8}, kOptimizer, 200, 220), 0, nothing_released);
+  }
+  EXPECT_EQ(store.predict(kOptimizer, {1, 8})->estimate.peak_bytes, 220);
+}
+
+TEST(SegmentStore, SkipsMicroStepsInWhichTheOptimizerDidNotRun) {
+  SegmentStore store = fake_store();
+  store.observe(outcome_of({1, 8}, kOptimizer, -5, 0), 0, nothing_released);
+  store.observe(outcome_of({1, 8}, kOptimizer, -5, 90), 0, nothing_released);
+  store.observe(outcome_of({1, 9}, kOptimizer, -5, 0), 0, nothing_released);
+  EXPECT_EQ(store.predict(kOptimizer, {1, 9})->estimate.peak_bytes, 90);
+}
+
+// Heads of steps with other `full` layers would contradict each other where these release bytes.
+TEST(SegmentStore, KeepsHeadsOfOnePlanWhenLayersReleaseBytesInThem) {
+  const auto release = [](std::uint16_t, std::uint8_t) { return std::int64_t{10}; };
+  const SegmentKey full{SegmentKind::kForward, 0, Mode::full(), 0};
+  const auto head_with = [&](const ShapeKey& shape, int full_layers) {
+    StepOutcome outcome = outcome_of(shape, kHead, 100 - 10 * full_layers, 120);
+    for (int i = 0; i < full_layers; ++i) outcome.segments.push_back({full, i, {{}, 5, 9, 0}});
+    return outcome;
+  };
+  SegmentStore store = fake_store();
+  store.observe(head_with({1, 8}, 3), 0, release);
+  EXPECT_EQ(store.head_full_layers(false).begin()->second, 3);
+  store.observe(head_with({1, 9}, 1), 0, release);
+  EXPECT_EQ(store.distinct_shapes(kHead), 1) << "one sample only: the new one is as good";
+  EXPECT_EQ(store.head_full_layers(false).begin()->second, 1);
+  store.observe(head_with({1, 10}, 1), 0, release);
+  store.observe(head_with({1, 11}, 2), 0, release);
+  EXPECT_EQ(store.distinct_shapes(kHead), 2);
+  store.observe(head_with({1, 11}, 2), 0, nothing_released);
+  EXPECT_EQ(store.distinct_shapes(kHead), 3);
+}
+
+TEST(SegmentStore, ForgetsWhatDeviatesOnlyWhenAsked) {
+  SegmentStore store = fake_store();
+  const ShapeKey shape{1, 8};
+  store.observe(outcome_of(shape, kForward, 100000, 200000), 0, nothing_released);
+  store.observe(outcome_of({1, 9}, kForward, 100000, 200000), 0, nothing_released);
+  auto report = store.observe(outcome_of(shape, kForward, 100000, 201000), 0.01, nothing_released);
+  EXPECT_EQ(report.forgotten, 0);
+  report = store.observe(outcome_of(shape, kForward, 150000, 300000), 0.01, nothing_released);
+  EXPECT_EQ(report.forgotten, 1);
+  EXPECT_EQ(store.distinct_shapes(kForward), 1);
+  EXPECT_EQ(store.predict(kForward, shape)->estimate.net_bytes, 150000);
+}
+
+TEST(SegmentStore, ASampleAtTheVeryShapeIsFitAndIdentified) {
+  SegmentStore store = fake_store();
+  store.observe(outcome_of({1, 8}, kForward, 10, 20), 0, nothing_released);
+  EXPECT_TRUE(store.predict(kForward, {1, 8})->fit);
+  EXPECT_FALSE(store.predict(kForward, {1, 9})->fit);
+  EXPECT_FALSE(store.predict(kHead, {1, 8}).has_value());
+}
+
+TEST(SegmentStore, ForgetsClassesAndGapsOfLayersThatChanged) {
+  SegmentStore store = fake_store();
+  const SegmentKey other{SegmentKind::kBackward, 1, Mode::keep(), 0};
+  const SegmentKey gap0{SegmentKind::kGap, 0, Mode::keep(), 0};
+  const SegmentKey gap3{SegmentKind::kGap, 3, Mode::keep(), 0};
+  for (const SegmentKey& key : {kForward, other, gap0, gap3}) {
+    store.observe(outcome_of({1, 8}, key, 10, 20), 0, nothing_released);
+  }
+  store.forget_class(0);
+  store.forget_gaps_from(1);
+  EXPECT_FALSE(store.predict(kForward, {1, 8}).has_value());
+  EXPECT_TRUE(store.modes(0).empty());
+  EXPECT_TRUE(store.predict(other, {1, 8}).has_value());
+  EXPECT_TRUE(store.predict(gap0, {1, 8}).has_value());
+  EXPECT_FALSE(store.predict(gap3, {1, 8}).has_value());
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -1,0 +1,211 @@
+// The costs of a step put together from a fake predictor that knows exactly what it was told.
+#include "controller/step_model.h"
+
+#include <gtest/gtest.h>
+
+#include "controller/controller_harness.h"
+#include "support/fake_predictor.h"
+
+namespace pudica::testing {
+namespace {
+
+const ShapeKey kShape{4, 64};
+
+SegmentStore fake_store() {
+  return SegmentStore([] { return std::make_unique<FakePredictor>(); });
+}
+
+SegmentObservation segment(SegmentKey key, std::int64_t net, std::int64_t peak,
+                           double seconds = 1e-3) {
+  return {key, 0, {{}, net, peak, seconds}};
+}
+
+SegmentKey key_of(SegmentKind kind, Mode mode = Mode::keep(), std::uint8_t variant = 0) {
+  return {kind, 0, mode, variant};
+}
+
+// One class: kept 900, its gradients 50, recomputed input 100, casts of 7 until the head.
+std::vector<SegmentObservation> one_class() {
+  return {segment(key_of(SegmentKind::kForward), 900, 950),
+          segment(key_of(SegmentKind::kBackward), -850, 60),
+          segment(key_of(SegmentKind::kForward, Mode::full()), 107, 960),
+          segment(key_of(SegmentKind::kBackward, Mode::full()), -50, 870),
+          segment(key_of(SegmentKind::kRecompute, Mode::full()), 800, 820, 2e-3),
+          segment(key_of(SegmentKind::kHead), 13, 40)};
+}
+
+void teach(SegmentStore& store, std::vector<SegmentObservation> segments,
+           const ShapeKey& shape = kShape) {
+  StepOutcome outcome;
+  outcome.context.shape = shape;
+  outcome.segments = std::move(segments);
+  store.observe(outcome, 0, [&store, &shape](std::uint16_t layer_class, std::uint8_t variant) {
+    return released_by_full(store, shape, false, layer_class, variant);
+  });
+}
+
+StepStructure layers_of(std::vector<std::uint8_t> variants) {
+  StepStructure out;
+  for (const std::uint8_t variant : variants) out.layers.push_back({0, variant});
+  return out;
+}
+
+StepModelRequest request_at(const ShapeKey& shape) {
+  StepModelRequest request;
+  request.shape = shape;
+  return request;
+}
+
+TEST(StepModel, PutsResidueReleasedAndSecondsTogether) {
+  SegmentStore store = fake_store();
+  teach(store, one_class());
+  const auto model = build_step_model(store, layers_of({0, 0}), request_at(kShape));
+  ASSERT_TRUE(model.has_value());
+  EXPECT_TRUE(model->fit);
+  EXPECT_TRUE(model->identified);
+  const LayerCosts& layer = model->point.layers[1];
+  EXPECT_EQ(layer.residue_bytes, 50);
+  ASSERT_EQ(layer.modes.size(), 2u);
+  EXPECT_EQ(layer.modes[0].mode, Mode::keep());
+  EXPECT_EQ(layer.modes[0].released_bytes, 0);
+  EXPECT_EQ(layer.modes[1].released_bytes, 7);
+  EXPECT_EQ(layer.modes[1].backward_peak_bytes, 870);
+  EXPECT_DOUBLE_EQ(layer.modes[1].extra_seconds, 2e-3);
+  EXPECT_EQ(model->point.head_net_bytes, 13 + 7) << "one layer ran full when it was measured";
+}
+
+TEST(StepModel, MatchesTheTruthOfTheSyntheticModel) {
+  for (const bool gradients : {false, true}) {
+    SyntheticSpec spec;
+    spec.cast_bytes = 12345;
+    spec.heads = 2;
+    SyntheticModel truth(spec);
+    SegmentStore store = fake_store();
+    Plan plan;
+    plan.modes.assign(8, Mode::keep());
+    plan.modes[0] = plan.modes[7] = Mode::full();
+    StepContext context = truth.context(kShape, Bytes(0));
+    context.gradients_present = gradients;
+    for (int i = 0; i < 2; ++i) {
+      // The second time the last layer is kept, so that both variants are known in both modes.
+      if (i == 1) plan.modes[7] = Mode::keep();
+      const auto outcome = truth.run(context, {std::make_shared<const Plan>(plan), true});
+      store.observe(outcome, 0, [&](std::uint16_t layer_class, std::uint8_t variant) {
+        return released_by_full(store, kShape, gradients, layer_class, variant);
+      });
+    }
+    StepModelRequest request = request_at(kShape);
+    request.gradients_present = gradients;
+    const auto model = build_step_model(store, truth.structure(), request);
+    ASSERT_TRUE(model.has_value());
+    const StepCosts wanted = truth.true_costs(kShape, gradients);
+    for (std::uint32_t bits = 0; bits < 256; ++bits) {
+      std::vector<std::uint8_t> choice;
+      for (int i = 0; i < 8; ++i) choice.push_back((bits >> i) & 1U);
+      ASSERT_EQ(step_peak_bytes(model->point, choice), step_peak_bytes(wanted, choice)) << bits;
+    }
+  }
+}
+
+TEST(StepModel, NamesTheModeThatIsUnknown) {
+  for (const Mode missing : {Mode::keep(), Mode::full()}) {
+    SegmentStore store = fake_store();
+    auto segments = one_class();
+    std::erase_if(segments, [missing](const SegmentObservation& item) {
+      return item.key.kind == SegmentKind::kForward && item.key.mode == missing;
+    });
+    teach(store, segments);
+    StepModelRequest request = request_at(kShape);
+    const auto model = build_step_model(store, layers_of({0}), request);
+    ASSERT_FALSE(model.has_value());
+    EXPECT_EQ(model.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(model.error().message.find("forward/0/" + to_string(missing)), std::string::npos)
+        << model.error().message;
+    request.lenient = true;
+    const auto rest = build_step_model(store, layers_of({0}), request);
+    ASSERT_TRUE(rest.has_value());
+    EXPECT_EQ(rest->point.layers[0].modes.size(), 1u);
+  }
+}
+
+TEST(StepModel, NamesAMissingHead) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  segments.pop_back();
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0}), request_at(kShape));
+  ASSERT_FALSE(model.has_value());
+  EXPECT_NE(model.error().message.find("head"), std::string::npos);
+}
+
+TEST(StepModel, AnotherVariantStandsInWithItsResidueSetRight) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  const std::uint8_t last = SegmentKey::kLastOfClass;
+  segments.push_back(segment(key_of(SegmentKind::kForward, Mode::keep(), last), 900, 950));
+  segments.push_back(segment(key_of(SegmentKind::kBackward, Mode::keep(), last), -820, 95));
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0, last}), request_at(kShape));
+  ASSERT_TRUE(model.has_value());
+  const LayerCosts& layer = model->point.layers[1];
+  EXPECT_EQ(layer.residue_bytes, 80);
+  EXPECT_EQ(layer.modes[0].backward_peak_bytes, 95);
+  EXPECT_EQ(layer.modes[1].released_bytes, 7);
+  EXPECT_EQ(layer.modes[1].backward_peak_bytes, 870 + 30);
+}
+
+TEST(StepModel, ABackwardOfKeepIsDerivedFromTheRecompute) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  segments.erase(segments.begin() + 1);
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0}), request_at(kShape));
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(model->point.layers[0].modes[0].backward_peak_bytes, 870 - 800);
+  EXPECT_EQ(model->point.layers[0].residue_bytes, 107 - 50);
+}
+
+TEST(StepModel, WithOneShapeItIsNeitherFitNorIdentifiedElsewhere) {
+  SegmentStore store = fake_store();
+  teach(store, one_class());
+  const auto model = build_step_model(store, layers_of({0}), request_at({4, 128}));
+  ASSERT_TRUE(model.has_value());
+  EXPECT_FALSE(model->fit);
+  EXPECT_FALSE(model->identified);
+  EXPECT_EQ(model->upper.layers[0].modes[0].forward_net_bytes, 1800);
+  EXPECT_EQ(model->point.layers[0].modes[0].forward_net_bytes, 900);
+  EXPECT_EQ(model->upper.layers[0].residue_bytes, model->point.layers[0].residue_bytes);
+}
+
+TEST(StepModel, OptimizerNeedsTheSameAtEveryShape) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  segments.push_back(segment(key_of(SegmentKind::kOptimizer), -20, 5000));
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0}), request_at({4, 128}));
+  EXPECT_EQ(model->upper.optimizer_peak_bytes, 5000);
+}
+
+TEST(StepModel, WithoutAClockRecomputingMoreStillCostsMore) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  for (SegmentObservation& item : segments) item.sample.seconds = 0;
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0}), request_at(kShape));
+  EXPECT_GT(model->point.layers[0].modes[1].extra_seconds, 0);
+}
+
+TEST(StepModel, OffersOnlyTheMenu) {
+  SegmentStore store = fake_store();
+  teach(store, one_class());
+  const std::vector<Mode::Kind> menu{Mode::Kind::kKeep};
+  StepModelRequest request = request_at(kShape);
+  request.menu = menu;
+  const auto model = build_step_model(store, layers_of({0}), request);
+  ASSERT_TRUE(model.has_value());
+  ASSERT_EQ(model->point.layers[0].modes.size(), 1u);
+  EXPECT_EQ(model->point.layers[0].modes[0].mode, Mode::keep());
+}
+
+}  // namespace
+}  // namespace pudica::testing

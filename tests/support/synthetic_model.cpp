@@ -1,0 +1,284 @@
+#include "support/synthetic_model.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace pudica::testing {
+namespace {
+
+constexpr std::int64_t kRngBytes = 5056;  // state a `full` layer saves
+
+std::int64_t net_of(const std::vector<std::int64_t>& deltas) {
+  return std::accumulate(deltas.begin(), deltas.end(), std::int64_t{0});
+}
+
+std::int64_t peak_of(const std::vector<std::int64_t>& deltas) {
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  for (const std::int64_t delta : deltas) {
+    live += delta;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
+void append(std::vector<std::int64_t>& deltas, const std::vector<std::int64_t>& more) {
+  deltas.insert(deltas.end(), more.begin(), more.end());
+}
+
+void append_freed(std::vector<std::int64_t>& deltas, const std::vector<std::int64_t>& allocated) {
+  for (const std::int64_t bytes : allocated) deltas.push_back(-bytes);
+}
+
+}  // namespace
+
+// A layer between its forward and its backward.
+struct SyntheticModel::Frame {
+  Mode mode;
+  bool revoked = false;
+  std::int64_t held_bytes = 0;  // what a revocation frees
+};
+
+// One step in progress.
+struct SyntheticModel::Run {
+  StepOutcome outcome;
+  bool record = false;
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  std::vector<Frame> frames;
+
+  // Revokes until `needed` bytes fit. True: something was revoked. `in_use` is spared.
+  bool make_room(std::int64_t needed, int in_use) {
+    const std::int64_t budget = outcome.context.budget_bytes.count();
+    bool revoked = false;
+    if (budget <= 0) return false;
+    for (int i = 0; i < static_cast<int>(frames.size()) && live + needed > budget; ++i) {
+      Frame& frame = frames[static_cast<std::size_t>(i)];
+      if (i == in_use || frame.revoked || frame.mode != Mode::keep()) continue;
+      frame.revoked = true;
+      live -= frame.held_bytes;
+      ++outcome.revocations;
+      revoked = true;
+    }
+    if (live + needed > budget) outcome.overrun = true;
+    return revoked;
+  }
+
+  void play(const SegmentKey& key, int layer, const Deltas& deltas, double seconds, int in_use) {
+    const bool disturbed = make_room(peak_of(deltas), in_use);
+    peak = std::max(peak, live + peak_of(deltas));
+    live += net_of(deltas);
+    if (!record || disturbed) return;
+    outcome.segments.push_back({key, layer, {deltas, net_of(deltas), peak_of(deltas), seconds}});
+  }
+};
+
+StepStructure SyntheticModel::structure() const {
+  StepStructure out;
+  out.class_names = {"encoder", "decoder"};
+  for (int i = 0; i < layer_count(); ++i) {
+    out.layers.push_back({static_cast<std::uint16_t>(decodes(i) ? 1 : 0),
+                          is_last(i) ? SegmentKey::kLastOfClass : std::uint8_t{0}});
+  }
+  return out;
+}
+
+std::int64_t SyntheticModel::unit(const ShapeKey& shape, int layer) const {
+  const std::int64_t length = decodes(layer) && shape.size() > 2 ? shape[2] : shape[1];
+  return 4 * shape[0] * length * spec_.width;
+}
+
+std::int64_t SyntheticModel::parameters() const {
+  return layer_count() * layer_parameters() + 8 * spec_.vocabulary * spec_.width;
+}
+
+SyntheticModel::Deltas SyntheticModel::inventory(const ShapeKey& shape, int layer) const {
+  const std::int64_t u = unit(shape, layer);
+  const std::int64_t length = decodes(layer) && shape.size() > 2 ? shape[2] : shape[1];
+  Deltas out{u, u, u, u, 8 * shape[0] * length, u, 4 * u * spec_.inventory_scale, 4 * u, u};
+  if (spec_.heads > 0) out.push_back(4 * spec_.heads * shape[0] * length * length);
+  if (decodes(layer)) out.push_back(8 * shape[0] * shape[1] * spec_.width);  // cross attention
+  return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::gap(const ShapeKey& shape, int layer) const {
+  if (layer != 0 && layer != spec_.encoder_layers) return {};
+  const std::int64_t u = unit(shape, layer);
+  return {u, u, 8 * shape[shape.size() - 1], -u};
+}
+
+SyntheticModel::Deltas SyntheticModel::forward(const ShapeKey& shape, int layer, Mode mode) const {
+  const std::int64_t u = unit(shape, layer);
+  const Deltas held = inventory(shape, layer);
+  Deltas out;
+  if (mode == Mode::full()) out.push_back(kRngBytes);
+  if (mode == Mode::full() && spec_.cast_bytes > 0) out.push_back(spec_.cast_bytes);
+  out.push_back(2 * u);
+  append(out, held);
+  out.push_back(-2 * u);
+  out.push_back(u);
+  if (mode == Mode::full()) append_freed(out, held);
+  return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::recompute(const ShapeKey& shape, int layer) const {
+  Deltas out = inventory(shape, layer);
+  const std::int64_t u = unit(shape, layer);
+  append(out, {2 * u, -2 * u});
+  return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::backward(const ShapeKey& shape, int layer, Mode mode,
+                                                bool gradients) const {
+  const std::int64_t u = unit(shape, layer);
+  Deltas out;
+  if (mode == Mode::full()) out = recompute(shape, layer);
+  append(out, {3 * u, u, layer_parameters()});
+  if (gradients) out.push_back(-layer_parameters());
+  if (is_last(layer) && spec_.last_extra_bytes > 0) out.push_back(spec_.last_extra_bytes);
+  append_freed(out, inventory(shape, layer));
+  append(out, {-3 * u, -u, -u});  // workspace, the output and its gradient
+  if (mode == Mode::full()) out.push_back(-kRngBytes);
+  return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::head(const ShapeKey& shape, bool gradients,
+                                            int full_layers) const {
+  const int last = layer_count() - 1;
+  const std::int64_t u = unit(shape, last);
+  const std::int64_t logits = u / spec_.width * spec_.vocabulary;
+  const std::int64_t weights = 4 * spec_.vocabulary * spec_.width;
+  Deltas out{logits, logits, weights};
+  if (gradients) out.push_back(-weights);
+  append(out, {u, -logits});
+  for (int i = 0; i < full_layers && spec_.cast_bytes > 0; ++i) out.push_back(-spec_.cast_bytes);
+  return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::epilogue(const ShapeKey& shape, bool gradients) const {
+  const std::int64_t weights = 4 * spec_.vocabulary * spec_.width;
+  Deltas out{weights};
+  if (gradients) out.push_back(-weights);
+  for (const int layer : {0, spec_.encoder_layers}) {
+    if (layer < layer_count()) append_freed(out, {net_of(gap(shape, layer))});
+  }
+  if (spec_.last_extra_bytes > 0) out.push_back(-spec_.last_extra_bytes);
+  return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::optimizer(const ShapeKey& shape, bool steps,
+                                                 bool first) const {
+  const int last = layer_count() - 1;
+  const std::int64_t logits = unit(shape, last) / spec_.width * spec_.vocabulary;
+  if (!steps) return {-logits};
+  Deltas out;
+  if (first) out.push_back(2 * parameters());
+  append(out, {2 * layer_parameters(), -2 * layer_parameters(), -logits, -parameters()});
+  return out;
+}
+
+double SyntheticModel::forward_seconds(const ShapeKey& shape, int layer) const {
+  return 1e-4 + 1e-8 * static_cast<double>(unit(shape, layer));
+}
+
+Bytes SyntheticModel::settled_base() const { return Bytes(3 * parameters()); }
+
+StepContext SyntheticModel::context(const ShapeKey& shape, Bytes budget_bytes) const {
+  const bool gradients = micro_step_ % spec_.accumulation != 0;
+  std::int64_t base = parameters();
+  if (optimizer_has_state_) base += 2 * parameters();
+  if (gradients) base += parameters();
+  return {shape, Bytes(base), budget_bytes, gradients};
+}
+
+StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& decision) {
+  Run run;
+  run.outcome.context = context;
+  run.outcome.plan = decision.plan;
+  run.record = decision.record;
+  run.live = run.peak = context.base_bytes.count();
+  const ShapeKey& shape = context.shape;
+  const bool gradients = context.gradients_present;
+  const std::uint8_t present = gradients ? SegmentKey::kGradientsPresent : 0;
+  const StepStructure layers = structure();
+  const Plan& plan = *decision.plan;
+  int full_layers = 0;
+  for (int i = 0; i < layer_count(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto [layer_class, variant] = layers.layers[at];
+    Mode mode = at < plan.modes.size() ? plan.modes[at] : plan.default_mode;
+    const bool first_of_class = i == 0 || i == spec_.encoder_layers;
+    if (at >= plan.modes.size() && plan.teach_first_of_class && first_of_class) mode = Mode::full();
+    if (mode == Mode::full()) ++full_layers;
+    run.play({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, i, gap(shape, i),
+             0, -1);
+    run.play({SegmentKind::kForward, layer_class, mode, variant}, i, forward(shape, i, mode),
+             forward_seconds(shape, i), -1);
+    run.frames.push_back({mode, false, net_of(inventory(shape, i))});
+  }
+  run.play({SegmentKind::kHead, 0, Mode::keep(), present}, -1, head(shape, gradients, full_layers),
+           1e-4, -1);
+  for (int i = layer_count() - 1; i >= 0; --i) {
+    const auto [layer_class, variant] = layers.layers[static_cast<std::size_t>(i)];
+    Frame& frame = run.frames[static_cast<std::size_t>(i)];
+    Deltas deltas = backward(shape, i, frame.revoked ? Mode::full() : frame.mode, gradients);
+    if (frame.revoked) deltas.push_back(kRngBytes);  // a kept frame saved none
+    const bool record = std::exchange(run.record, run.record && !frame.revoked);
+    const bool again = frame.mode == Mode::full() || frame.revoked;
+    run.play({SegmentKind::kBackward, layer_class, frame.mode,
+              static_cast<std::uint8_t>(variant | present)},
+             i, deltas, (again ? 3 : 2) * forward_seconds(shape, i), i);
+    if (again && run.record) {
+      const Deltas part = recompute(shape, i);
+      run.outcome.segments.push_back(
+          {{SegmentKind::kRecompute, layer_class, Mode::full(), variant},
+           i,
+           {part, net_of(part), peak_of(part), forward_seconds(shape, i)}});
+    }
+    run.record = record;
+    frame.mode = Mode::full();  // nothing left to revoke
+  }
+  run.play({SegmentKind::kEpilogue, 0, Mode::keep(), present}, -1, epilogue(shape, gradients), 0,
+           -1);
+  const bool steps = (micro_step_ + 1) % spec_.accumulation == 0;
+  run.play({SegmentKind::kOptimizer, 0, Mode::keep(), present}, -1,
+           optimizer(shape, steps, !optimizer_has_state_), 0, -1);
+  optimizer_has_state_ = optimizer_has_state_ || steps;
+  ++micro_step_;
+  std::uniform_real_distribution<double> noise(-spec_.peak_noise, spec_.peak_noise);
+  run.outcome.peak_bytes =
+      Bytes(static_cast<std::int64_t>(static_cast<double>(run.peak) * (1 + noise(random_))));
+  return std::move(run.outcome);
+}
+
+StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_present) const {
+  StepCosts costs;
+  for (int i = 0; i < layer_count(); ++i) {
+    LayerCosts layer;
+    layer.layer_class = decodes(i) ? 1 : 0;
+    layer.gap_net_bytes = net_of(gap(shape, i));
+    layer.gap_peak_bytes = peak_of(gap(shape, i));
+    layer.residue_bytes = net_of(forward(shape, i, Mode::keep())) +
+                          net_of(backward(shape, i, Mode::keep(), gradients_present));
+    for (const Mode mode : {Mode::keep(), Mode::full()}) {
+      const Deltas ahead = forward(shape, i, mode);
+      const Deltas back = backward(shape, i, mode, gradients_present);
+      const bool full = mode == Mode::full();
+      layer.modes.push_back({mode, net_of(ahead), peak_of(ahead), full ? spec_.cast_bytes : 0,
+                             peak_of(back), full ? forward_seconds(shape, i) : 0});
+    }
+    costs.layers.push_back(std::move(layer));
+  }
+  const Deltas top = head(shape, gradients_present, 0);
+  costs.head_net_bytes = net_of(top);
+  costs.head_peak_bytes = peak_of(top);
+  const Deltas end = epilogue(shape, gradients_present);
+  costs.epilogue_net_bytes = net_of(end);
+  costs.epilogue_peak_bytes = peak_of(end);
+  costs.optimizer_peak_bytes = peak_of(optimizer(shape, true, false));
+  return costs;
+}
+
+}  // namespace pudica::testing

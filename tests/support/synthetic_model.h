@@ -1,0 +1,72 @@
+// SyntheticModel: a training step as lists of allocations, run under a plan at any shape.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "pudica/peak_model.h"
+#include "pudica/policy.h"
+
+namespace pudica::testing {
+
+struct SyntheticSpec {
+  int encoder_layers = 8;  // class 0, over dimension 1
+  int decoder_layers = 0;  // class 1, over dimension 2, reading dimension 1
+  std::int64_t width = 64;
+  std::int64_t vocabulary = 300;
+  std::int64_t heads = 0;             // > 0: explicit attention, quadratic in the length
+  std::int64_t cast_bytes = 0;        // autocast: kept by a `full` layer, freed in the head
+  std::int64_t last_extra_bytes = 0;  // left by the first layer of a class in backward
+  std::int64_t inventory_scale = 1;   // changes when the model drifts
+  int accumulation = 1;               // micro-steps for each step of the optimizer
+  double peak_noise = 0;              // relative, uniform: of the measured peak only
+  std::uint64_t seed = 1;
+};
+
+// Deterministic for a seed. Knows the truth: `true_costs` is what a controller should learn.
+class SyntheticModel {
+ public:
+  explicit SyntheticModel(const SyntheticSpec& spec) : spec_(spec), random_(spec.seed) {}
+
+  [[nodiscard]] StepStructure structure() const;
+  // What is known when the next step begins.
+  [[nodiscard]] StepContext context(const ShapeKey& shape, Bytes budget_bytes) const;
+  // Runs the step. At the budget the oldest kept layer is revoked; with none left the step counts
+  // as an overrun. Segments disturbed by a revocation are left out, as the hook layer does.
+  StepOutcome run(const StepContext& context, const StepDecision& decision);
+  [[nodiscard]] StepCosts true_costs(const ShapeKey& shape, bool gradients_present) const;
+  // Base bytes of a step once the optimizer has its state.
+  [[nodiscard]] Bytes settled_base() const;
+  SyntheticSpec& spec() { return spec_; }
+
+ private:
+  using Deltas = std::vector<std::int64_t>;
+  struct Frame;
+  struct Run;
+
+  [[nodiscard]] int layer_count() const { return spec_.encoder_layers + spec_.decoder_layers; }
+  [[nodiscard]] bool decodes(int layer) const { return layer >= spec_.encoder_layers; }
+  [[nodiscard]] bool is_last(int layer) const {
+    return layer == spec_.encoder_layers - 1 || layer == layer_count() - 1;
+  }
+  [[nodiscard]] std::int64_t unit(const ShapeKey& shape, int layer) const;
+  [[nodiscard]] std::int64_t layer_parameters() const { return 4 * 12 * spec_.width * spec_.width; }
+  [[nodiscard]] std::int64_t parameters() const;
+  [[nodiscard]] Deltas inventory(const ShapeKey& shape, int layer) const;
+  [[nodiscard]] Deltas gap(const ShapeKey& shape, int layer) const;
+  [[nodiscard]] Deltas forward(const ShapeKey& shape, int layer, Mode mode) const;
+  [[nodiscard]] Deltas recompute(const ShapeKey& shape, int layer) const;
+  [[nodiscard]] Deltas backward(const ShapeKey& shape, int layer, Mode mode, bool gradients) const;
+  [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients, int full_layers) const;
+  [[nodiscard]] Deltas epilogue(const ShapeKey& shape, bool gradients) const;
+  [[nodiscard]] Deltas optimizer(const ShapeKey& shape, bool steps, bool first) const;
+  [[nodiscard]] double forward_seconds(const ShapeKey& shape, int layer) const;
+
+  SyntheticSpec spec_;
+  std::mt19937_64 random_;
+  std::int64_t micro_step_ = 0;
+  bool optimizer_has_state_ = false;
+};
+
+}  // namespace pudica::testing

@@ -15,7 +15,7 @@ namespace pudica {
 enum class SegmentKind : std::uint8_t {
   kGap,        // forward before layer `index` (gap 0: embedding)
   kForward,    // one layer's forward
-  kHead,       // after the last layer: head, loss, the loss's backward, up to the last layer's border
+  kHead,       // after the last layer: head, loss, its backward up to the last layer's border
   kBackward,   // one layer's backward, its recompute included
   kEpilogue,   // after the first layer's backward: the embedding's backward
   kOptimizer,  // from the end of backward to the end of the step

@@ -15,7 +15,7 @@ struct LayerModeCosts {
   Mode mode;
   std::int64_t forward_net_bytes = 0;    // left live by the forward: kept tensors and the output
   std::int64_t forward_peak_bytes = 0;
-  std::int64_t released_bytes = 0;       // of forward_net, freed in the head (autocast weight casts)
+  std::int64_t released_bytes = 0;       // of forward_net, freed in the head (autocast casts)
   std::int64_t backward_peak_bytes = 0;  // recompute included
   double extra_seconds = 0;              // over the layer's fastest mode
 };
@@ -40,7 +40,7 @@ struct StepCosts {
   double step_seconds = 0;  // with every layer in its fastest mode; 0: unknown
 };
 
-// Peak of a plan above the step's base bytes. In order (reference: the formula of docs/architecture.md):
+// Peak of a plan above the step's base bytes. In order (formula of docs/architecture.md):
 //   live = 0
 //   each layer i:    peak >= live + gap_peak;  live += gap_net;
 //                    peak >= live + forward_peak(m);  live += forward_net(m)

@@ -16,8 +16,8 @@ namespace pudica {
 struct CachedPlan {
   PlanPtr plan;
   std::vector<std::uint8_t> choice;  // menu indices, for a warm start
-  // Keys k with k covered by some member of `fits_up_to` fit the budget with this plan (a
-  // staircase; one member for one varying length). Empty: only the plan's own key is known to fit.
+  // Keys covered by some member of `fits_up_to` fit the budget with this plan (a staircase; one
+  // member for one varying length). Empty: only the plan's own key is known to fit.
   std::vector<ShapeKey> fits_up_to;
   Bytes predicted_peak_bytes{0};
   Bytes measured_peak_bytes{0};  // last measured; 0: never

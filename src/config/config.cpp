@@ -103,7 +103,7 @@ class Reader {
       return;
     }
     for (const auto& [inner, inner_value] : value.items()) {
-      read_key(name + "." + inner, inner_value);
+      read_key(std::string(name).append(".").append(inner), inner_value);
     }
   }
 

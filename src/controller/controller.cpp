@@ -212,6 +212,7 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
 StepDecision ControllerImpl::fallback_step(const StepContext& context) {
   Plan plan;
   plan.shape = context.shape;
+  plan.modes.assign(structure_.layers.size(), Mode::keep());
   plan.default_mode = Mode::keep();
   plan.reason = "standing down: " + phase_.reason + "; everything kept, revoked at the budget";
   return publish(std::move(plan), {}, false);

@@ -20,16 +20,16 @@ inline constexpr std::string_view kPlanSchema = "pudica.plan/1";
 inline constexpr std::string_view kSnapshotSchema = "pudica.snapshot/1";
 inline constexpr std::string_view kStepSchema = "pudica.step/1";
 
+// What a learning step measured of its segments, enough to replay it.
+struct StepProfiles {
+  Bytes base_bytes{0};  // live when the step began
+  bool gradients_present = false;
+  StepStructure structure;
+  std::vector<SegmentObservation> segments;
+};
+
 // One line of a run's record; docs/step_record.md describes the text form.
 struct StepRecord {
-  // What a learning step measured of its segments, enough to replay it.
-  struct Profiles {
-    Bytes base_bytes{0};  // live when the step began
-    bool gradients_present = false;
-    StepStructure structure;
-    std::vector<SegmentObservation> segments;
-  };
-
   std::string run;
   std::uint64_t step = 0;
   ShapeKey key;
@@ -41,7 +41,7 @@ struct StepRecord {
   double seconds = 0;
   std::int64_t revocations = 0;
   bool overrun = false;
-  std::optional<Profiles> profiles;  // only of recorded steps
+  std::optional<StepProfiles> profiles;  // only of recorded steps
 };
 
 // The record of an outcome. Segments are taken over where the outcome has them, with `structure`.

@@ -7,7 +7,7 @@ namespace {
 
 using inspect::Json;
 
-Json profiles_json(const StepRecord::Profiles& profiles) {
+Json profiles_json(const StepProfiles& profiles) {
   Json segments = Json::array();
   for (const SegmentObservation& observation : profiles.segments) {
     segments.push_back(inspect::to_json(observation));
@@ -41,8 +41,8 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.revocations = outcome.revocations;
   record.overrun = outcome.overrun;
   if (!outcome.segments.empty()) {
-    record.profiles = StepRecord::Profiles{
-        outcome.context.base_bytes, outcome.context.gradients_present, structure, outcome.segments};
+    record.profiles = StepProfiles{outcome.context.base_bytes, outcome.context.gradients_present,
+                                   structure, outcome.segments};
   }
   return record;
 }

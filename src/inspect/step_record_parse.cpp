@@ -83,7 +83,7 @@ std::optional<Error> read_structure(const Json& value, const std::string& place,
   return error_of(reader);
 }
 
-std::optional<Error> read_profiles(const Json& value, StepRecord::Profiles& profiles) {
+std::optional<Error> read_profiles(const Json& value, StepProfiles& profiles) {
   FieldReader reader(value, "profiles.");
   profiles.base_bytes = Bytes(reader.integer("base_bytes"));
   profiles.gradients_present = reader.boolean("gradients_present");

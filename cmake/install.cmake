@@ -1,0 +1,96 @@
+# Installation and the CMake package. Included last: it takes up the targets that exist by then.
+
+# What users link: rows 0-2 of the layer table, without torch.
+add_library(pudica INTERFACE)
+add_library(pudica::pudica ALIAS pudica)
+target_sources(
+  pudica
+  INTERFACE FILE_SET
+            HEADERS
+            BASE_DIRS
+            "${PROJECT_SOURCE_DIR}/include"
+            FILES
+            "${PROJECT_SOURCE_DIR}/include/pudica/bytes.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/controller.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/layer_profile.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/mode.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/peak_model.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/plan.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/plan_cache.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/planner.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/policy.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/predictor.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/result.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/shape_key.h")
+
+# The given targets that exist.
+function(pudica_existing out)
+  set(found)
+  foreach(target ${ARGN})
+    if(TARGET ${target})
+      list(APPEND found ${target})
+    endif()
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+pudica_existing(pudica_core_libraries pudica_base pudica_predictor pudica_plan_cache pudica_planner
+                pudica_controller pudica_policy)
+target_link_libraries(pudica INTERFACE ${pudica_core_libraries})
+pudica_existing(pudica_programs pudica_train pudica_cli pudicad)
+pudica_existing(pudica_torch_libraries pudica_torch)
+
+set(PUDICA_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/pudica")
+install(
+  TARGETS pudica ${pudica_core_libraries}
+  EXPORT pudicaCoreTargets
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT pudica_core
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT pudica_core
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT pudica_core)
+install(EXPORT pudicaCoreTargets NAMESPACE pudica:: DESTINATION "${PUDICA_PACKAGE_DIR}"
+        COMPONENT pudica_core)
+
+if(pudica_torch_libraries)
+  # $ORIGIN for our own libraries, the link path for torch's.
+  set_target_properties(pudica_torch PROPERTIES EXPORT_NAME torch INSTALL_RPATH "$ORIGIN"
+                                                INSTALL_RPATH_USE_LINK_PATH ON)
+  install(
+    TARGETS ${pudica_torch_libraries}
+    EXPORT pudicaTorchTargets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT pudica_torch
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT pudica_torch)
+  install(EXPORT pudicaTorchTargets NAMESPACE pudica:: DESTINATION "${PUDICA_PACKAGE_DIR}"
+          COMPONENT pudica_torch)
+  install(FILES "${PROJECT_SOURCE_DIR}/include/pudica/torch.h"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/pudica" COMPONENT pudica_torch)
+endif()
+
+if(pudica_programs)
+  set_target_properties(
+    ${pudica_programs}
+    PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
+               INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS ${pudica_programs} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
+                                             COMPONENT pudica_programs)
+endif()
+
+include(CMakePackageConfigHelpers)
+# The torch that was built against is tried first: another version's ABI differs.
+set(PUDICA_TORCH_DIR "$CACHE{Torch_DIR}")
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/pudicaConfig.cmake.in" "${PROJECT_BINARY_DIR}/pudicaConfig.cmake"
+  INSTALL_DESTINATION "${PUDICA_PACKAGE_DIR}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/pudicaConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/pudicaConfig.cmake"
+              "${PROJECT_BINARY_DIR}/pudicaConfigVersion.cmake"
+        DESTINATION "${PUDICA_PACKAGE_DIR}" COMPONENT pudica_core)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/pudica" COMPONENT pudica_programs)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/pudica"
+        COMPONENT pudica_core)
+
+# Everything an installation needs, without tests and benchmarks.
+add_custom_target(pudica_installed)
+set(pudica_built ${pudica_core_libraries} ${pudica_torch_libraries} ${pudica_programs})
+add_dependencies(pudica_installed ${pudica_built})

@@ -1,0 +1,54 @@
+"""Every script explains itself, refuses what it does not know, and works from any directory."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
+SCRIPTS = ["test", "check", "install", "bench", "demo"]
+
+
+def run(name, *arguments, cwd):
+    return subprocess.run([str(ROOT / "scripts" / name), *arguments], cwd=cwd, text=True,
+                          capture_output=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_from_any_directory(name, tmp_path):
+    done = run(name, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: scripts/{name}")
+
+
+# demo hands every option on to pudica-train, which refuses what it does not know.
+@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "demo"])
+def test_unknown_options_are_refused(name, tmp_path):
+    done = run(name, "--no-such-option", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--no-such-option" in done.stderr
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["install"], "PREFIX is missing"),
+    (["install", "a", "b"], "one PREFIX expected"),
+    (["bench"], "NAME is missing"),
+    (["bench", "no_such_benchmark"], "no benchmark 'no_such_benchmark'"),
+    (["bench", "--json"], "--json needs a value"),
+])
+def test_missing_and_extra_arguments_are_refused(arguments, message, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("scripts/*")) + [ROOT / ".ci/run"],
+                         ids=lambda path: path.name)
+def test_shell_scripts_stop_at_the_first_error(path):
+    text = path.read_text() if path.is_file() else ""
+    if not text.startswith("#!/usr/bin/env bash"):
+        pytest.skip("not a shell script")
+    assert "\nset -euo pipefail\n" in text
+    assert os.access(path, os.X_OK)
+    assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0

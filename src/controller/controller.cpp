@@ -68,6 +68,9 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   const int variant = context.gradients_present ? 1 : 0;
   last_base_bytes_[variant] = context.base_bytes;
   base_known_[variant] = true;
+  const std::uint64_t version = store_.predictor().version();
+  store_.settle(context);
+  if (store_.predictor().version() != version) plans_.predictions_changed(step_ - 1);
   apply_available(context.budget_bytes);
   if (!relearning_) {
     if (const CachedPlan* entry = plans_.find(context, step_)) {
@@ -191,6 +194,10 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   Plan plan;
   plan.shape = context.shape;
   plan.default_mode = default_mode();
+  // Revocations disturb what is measured: with too little known to plan around them, shelter.
+  if (!model && learning_was_revoked_ && on_menu(Mode::Kind::kFull)) {
+    plan.default_mode = Mode::full();
+  }
   plan.reason = "learning: " + phase_.reason;
   if (structure_.layers.empty()) {
     plan.teach_first_of_class = plan.default_mode == Mode::keep();
@@ -236,14 +243,18 @@ Result<StepModel> ControllerImpl::model_of(const ShapeKey& shape, bool gradients
 
 Mode ControllerImpl::default_mode() const {
   if (options_.warmup_mode == WarmupMode::kSheltered) return Mode::full();
+  return on_menu(Mode::Kind::kKeep) ? Mode::keep() : Mode::full();
+}
+
+bool ControllerImpl::on_menu(Mode::Kind kind) const {
   const auto& menu = options_.menu;
-  const bool keeps = menu.empty() || std::ranges::find(menu, Mode::Kind::kKeep) != menu.end();
-  return keeps ? Mode::keep() : Mode::full();
+  return menu.empty() || std::ranges::find(menu, kind) != menu.end();
 }
 
 void ControllerImpl::begin_learning() {
   learning_steps_ = 0;
   curious_steps_ = 0;
+  learning_was_revoked_ = false;
   to_record_.clear();
   recorded_again_.clear();
 }

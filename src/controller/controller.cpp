@@ -13,7 +13,9 @@ namespace pudica {
 namespace {
 
 // A margin that fell by less than this share of the budget leaves the plans as they are.
-constexpr std::int64_t kWorthwhileShare = 1000;
+constexpr std::int64_t kWorthwhileShare = 4000;
+// Recorded steps that tell the times of several lengths apart.
+constexpr std::int64_t kTimeSamplesPerLength = 4;
 
 }  // namespace
 
@@ -110,17 +112,18 @@ void ControllerImpl::note_budget(StepContext& context) {
 void ControllerImpl::apply_available(Bytes budget_bytes) {
   const Bytes target = budget_bytes - Bytes(margin_.held_back_bytes(budget_bytes.count()));
   if (target == available_bytes_ && budget_bytes == available_budget_bytes_) return;
-  const Bytes shrink = available_bytes_ - target;
-  if (budget_bytes == available_budget_bytes_ && shrink < Bytes(0) &&
-      Bytes(0) - shrink < Bytes(budget_bytes.count() / kWorthwhileShare)) {
-    return;
-  }
   const bool limited = budget_bytes > Bytes(0) && available_budget_bytes_ > Bytes(0);
-  if (limited) {
-    plans_.available_changed(shrink);
-  } else {
+  const Bytes shrink = available_bytes_ - target;
+  const bool same_budget = budget_bytes == available_budget_bytes_;
+  deferred_growth_bytes_ = std::max(Bytes(0), deferred_growth_bytes_ - shrink);
+  if (!limited) {
     plans_.clear();
-  }
+    deferred_growth_bytes_ = Bytes(0);
+  } else if (shrink > Bytes(0) || !same_budget ||
+             deferred_growth_bytes_ >= Bytes(budget_bytes.count() / kWorthwhileShare)) {
+    plans_.available_changed(shrink);
+    if (shrink < Bytes(0)) deferred_growth_bytes_ = Bytes(0);
+  }  // else new plans use the growth; the others are not worth redoing
   available_bytes_ = target;
   available_budget_bytes_ = budget_bytes;
   regions_.clear();
@@ -153,7 +156,10 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
   bool record = to_record_.contains(context.shape);
-  if (!certain && curious_steps_ < options_.warmup_max_steps) {
+  // Bytes are known from two shapes; times of several lengths need a few more to come apart.
+  const auto lengths = static_cast<std::int64_t>(context.shape.size()) - 1;
+  const bool times_thin = lengths > 1 && recorded_steps_ < kTimeSamplesPerLength * lengths;
+  if ((!certain || times_thin) && curious_steps_ < options_.warmup_max_steps) {
     record = true;
     ++curious_steps_;
   }

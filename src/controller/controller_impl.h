@@ -105,6 +105,7 @@ class ControllerImpl final : public Controller {
   Bytes budget_bytes_{0};                   // in force
   Bytes context_budget_bytes_{-1};          // last seen in a context: the latest change wins
   Bytes available_bytes_{0};                // budget less margin, as the cached plans know it
+  Bytes deferred_growth_bytes_{0};          // since older plans were last dropped for it
   Bytes available_budget_bytes_{-1};        // the budget that belongs to it
   std::array<Bytes, 2> last_base_bytes_{};  // without and with gradients present
   bool base_known_[2] = {false, false};

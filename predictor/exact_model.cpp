@@ -182,12 +182,18 @@ ExactEstimate ExactModel::predict(std::span<const std::int64_t> monomials, doubl
   const auto [net, peak] = run_program();
   estimate.net_upper_bytes = std::max(net, estimate.net_bytes);
   estimate.peak_upper_bytes = std::max(peak, estimate.peak_bytes);
-  const bool is_strict = !rounds_ && !interpolates_;
-  const double negligible =
-      is_strict ? 0.0 : kNegligibleShare * static_cast<double>(estimate.peak_bytes);
-  const std::int64_t doubt = std::max(estimate.net_upper_bytes - estimate.net_bytes,
-                                      estimate.peak_upper_bytes - estimate.peak_bytes);
-  estimate.identified = static_cast<double>(doubt) <= negligible;
+  estimate.identified = false;
+  if (rounds_ || interpolates_) {
+    for (const std::uint32_t i : doubtful_) {
+      const SizeRange sizes = range(sizes_[i], monomials, volume);
+      set_size(i, {sizes.high, sizes.low});
+    }
+    const auto [net_lower, peak_lower] = run_program();
+    const std::int64_t doubt =
+        std::max(estimate.net_upper_bytes - net_lower, estimate.peak_upper_bytes - peak_lower);
+    estimate.identified =
+        static_cast<double>(doubt) <= kNegligibleShare * static_cast<double>(estimate.peak_bytes);
+  }
   return estimate;
 }
 

@@ -48,18 +48,22 @@ void FrontierPass::sweep(const Candidates& candidates, const ScaledBytes& bytes,
   next_.reset(cells.count());
   out_.reset(cells.count());
   const RowKernels& kernels = row_kernels();
-  TimedRow tail = next_.begin();
-  std::fill(tail.bytes, tail.bytes + cells.count(), bytes.tail());
-  std::fill(tail.ticks, tail.ticks + cells.count(), 0);
-  std::int32_t longest = 0;
+  TimedRow next = next_.begin();
+  next.bytes[0] = bytes.tail();
+  next.ticks[0] = 0;
+  longest_ = 0;
+  std::int32_t filled = 1;
   for (std::size_t i = candidates.layers(); i-- > 0;) {
     load_modes(candidates, bytes, cells, i);
-    longest = std::min(cells.count() - 1, longest + modes_.back().cells);
-    const TimedRow out = out_.begin();
-    kernels.timed_row(next_.begin(), modes_, longest + 1, out);
-    std::fill(out.bytes + longest + 1, out.bytes + cells.count(), out.bytes[longest]);
-    std::fill(out.ticks + longest + 1, out.ticks + cells.count(), out.ticks[longest]);
+    const std::int32_t longest = std::min(cells.count() - 1, longest_ + modes_.back().cells);
+    const std::int32_t end = block_end(longest + 1);
+    std::fill(next.bytes + filled, next.bytes + end, next.bytes[longest_]);
+    std::fill(next.ticks + filled, next.ticks + end, next.ticks[longest_]);
+    kernels.timed_row(next, modes_.data(), modes_.size(), end, out_.begin());
     std::swap(next_, out_);
+    next = next_.begin();
+    longest_ = longest;
+    filled = end;
   }
 }
 
@@ -80,7 +84,7 @@ std::vector<FrontierPoint> FrontierPass::run(const Candidates& candidates, const
   const TimedRow row = next_.begin();
   // Where units are coarse the fastest choice's exact bytes may be below those of some cells.
   const FrontierPoint fastest = exact_fastest(candidates);
-  for (std::int32_t cell = cells.count(); cell-- > 0;) {  // peak ascending
+  for (std::int32_t cell = longest_ + 1; cell-- > 0;) {  // peak ascending
     const std::int64_t peak_bytes = bytes.bytes(row.bytes[cell]);
     if (peak_bytes >= fastest.peak_bytes) break;
     add({peak_bytes, static_cast<std::int64_t>(row.ticks[cell]) << tick_shift_});

@@ -31,12 +31,13 @@ class FrontierPass {
     TimedRow begin() { return {bytes.data() + kRowBlock, ticks.data() + kRowBlock}; }
   };
 
-  // Ends with the rows of layer 0 in next_.
+  // Ends with the row of layer 0 in next_, its cells up to longest_.
   void sweep(const Candidates& candidates, const ScaledBytes& bytes, const TimeCells& cells);
   void load_modes(const Candidates& candidates, const ScaledBytes& bytes, const TimeCells& cells,
                   std::size_t layer);
 
-  int tick_shift_ = 0;  // a tick is 2^shift ns: the finest that int32 sums hold
+  int tick_shift_ = 0;        // a tick is 2^shift ns: the finest that int32 sums hold
+  std::int32_t longest_ = 0;  // rounded time of the slowest choice of the layers so far
   Row next_;
   Row out_;
   std::vector<RowMode> modes_;

@@ -17,7 +17,7 @@ inline std::int64_t saturating_add(std::int64_t left, std::int64_t right) {
 inline std::int64_t saturating_subtract(std::int64_t left, std::int64_t right) {
   std::int64_t difference = 0;
   if (!__builtin_sub_overflow(left, right, &difference)) return difference;
-  return left > 0 ? std::numeric_limits<std::int64_t>::max()
+  return right < 0 ? std::numeric_limits<std::int64_t>::max()
                   : std::numeric_limits<std::int64_t>::min();
 }
 

@@ -10,7 +10,7 @@ std::int32_t table_cells(std::size_t layers, std::int32_t wanted) {
   // Half of the cells at least are for time, not for rounding.
   const std::int64_t least = 2 * static_cast<std::int64_t>(layers) + 2 * kRowBlock;
   const std::int64_t cells = std::max<std::int64_t>(wanted, least);
-  return static_cast<std::int32_t>((cells + kRowBlock - 1) / kRowBlock * kRowBlock);
+  return block_end(static_cast<std::int32_t>(cells));
 }
 
 void TimeCells::set(std::size_t layers, std::int32_t cells, std::int64_t range_ns) {
@@ -59,25 +59,31 @@ void Table::build(const Candidates& candidates, const ScaledBytes& bytes, const 
   mode_cells_.resize(candidates.all().size());
   reserve_rows(candidates.layers());
   const RowKernels& kernels = row_kernels();
+  longest_.assign(candidates.layers() + 1, 0);
   std::int32_t* next = row(candidates.layers());
-  std::fill(next, next + cells_.count(), bytes.tail());
-  std::int32_t longest = 0;  // rounded time of the slowest choice of the layers so far
+  next[0] = bytes.tail();
+  std::int32_t filled = 1;  // cells of `next` that hold a value
   for (std::size_t i = candidates.layers(); i-- > 0;) {
-    longest = std::min(cells_.count() - 1, longest + load_modes(i));
+    longest_[i] = std::min(cells_.count() - 1, longest_[i + 1] + load_modes(i));
+    const std::int32_t end = block_end(longest_[i] + 1);
+    std::fill(next + filled, next + end, next[longest_[i + 1]]);
     std::int32_t* out = row(i);
-    kernels.row(next, modes_, longest + 1, out);
-    // Past that time every choice is in reach: the row stays as it is.
-    std::fill(out + longest + 1, out + cells_.count(), out[longest]);
+    kernels.row(next, modes_.data(), modes_.size(), end, out);
+    filled = end;
     next = out;
   }
 }
 
+std::int32_t Table::at(std::size_t layer, std::int32_t cell) const {
+  return row(layer)[std::min(cell, longest_[layer])];
+}
+
 std::int32_t Table::first_cell(std::int32_t budget_units) const {
   const std::int32_t* begin = row(0);
-  const std::int32_t* end = begin + cells_.count();
+  const std::int32_t* end = begin + longest_[0] + 1;
   const std::int32_t* found = std::partition_point(
       begin, end, [budget_units](std::int32_t units) { return units > budget_units; });
-  return static_cast<std::int32_t>(found - begin);
+  return found == end ? cells_.count() : static_cast<std::int32_t>(found - begin);
 }
 
 bool Table::plan(std::int32_t budget_units, Choice* choice) const {
@@ -87,14 +93,13 @@ bool Table::plan(std::int32_t budget_units, Choice* choice) const {
   const auto all = candidates_->all();
   choice->resize(candidates_->layers());
   for (std::size_t i = 0; i < choice->size(); ++i) {
-    const std::int32_t* next = row(i + 1);
     const std::size_t first = candidates_->first(i);
     std::size_t best = all.size();
     std::int64_t best_over_ns = std::numeric_limits<std::int64_t>::max();
     for (std::size_t n = first; n < candidates_->first(i + 1); ++n) {
       const std::int32_t cell = left_cells - mode_cells_[n];
       if (cell < 0) break;  // ascending in time
-      if (bytes_->peak(n) > left_units || next[cell] > left_units - bytes_->kept(n)) continue;
+      if (bytes_->peak(n) > left_units || at(i + 1, cell) > left_units - bytes_->kept(n)) continue;
       const std::int64_t over_ns = all[n].time_ns - cells_.cell_ns() * mode_cells_[n];
       if (over_ns >= best_over_ns) continue;
       best_over_ns = over_ns;

@@ -57,6 +57,9 @@ class Table {
   void reserve_rows(std::size_t layers);
   // The layer's modes that are in range, and their largest rounded time.
   std::int32_t load_modes(std::size_t layer);
+  // R of the layers from `layer` on.
+  [[nodiscard]] std::int32_t at(std::size_t layer, std::int32_t cell) const;
+  // count() where no cell is within the budget.
   [[nodiscard]] std::int32_t first_cell(std::int32_t budget_units) const;
 
   const Candidates* candidates_ = nullptr;
@@ -65,6 +68,9 @@ class Table {
   std::int64_t rounded_up_ns_ = 0;  // E+: most by which rounded time exceeds time
   std::int32_t rows_stride_cells_ = 0;
   std::vector<std::int32_t> rows_;
+  // [i]: rounded time of the slowest choice of the layers from i on. Past it every choice is in
+  // reach and the row stays as it is; what is stored there is of no use.
+  std::vector<std::int32_t> longest_;
   std::vector<std::int32_t> mode_cells_;  // parallel to Candidates::all()
   std::vector<RowMode> modes_;
 };

@@ -1,102 +1,73 @@
 #include "planner/table_kernel.h"
 
+#include <cstddef>
+
 #include "planner/scaling.h"
 
-// One body, inlined into a function for each instruction set. Dispatch is by pointer and not by
-// an ifunc: sanitizers do not support code that runs while symbols are being resolved.
-#define PUDICA_INLINE inline __attribute__((always_inline))
-
+// Dispatch is by pointer and not by an ifunc (target_clones): sanitizers do not support code that
+// runs while symbols are being resolved.
 namespace pudica::planner {
 namespace {
 
-PUDICA_INLINE void row_body(const std::int32_t* next, std::span<const RowMode> modes,
-                            std::int32_t end, std::int32_t* out) {
-  for (std::int32_t b = 0; b < end; b += kRowBlock) {
-    std::int32_t least[kRowBlock];
-    for (std::int32_t& cell : least) cell = kUnreachable;
-    for (const RowMode& mode : modes) {
-      const std::int32_t from = b - mode.cells;
-      if (from <= -kRowBlock) break;
-      const std::int32_t* __restrict in = next + from;
-      const std::int32_t kept = mode.kept;
-      const std::int32_t peak = mode.peak;
-      for (std::int32_t j = 0; j < kRowBlock; ++j) {
-        std::int32_t value = in[j] + kept;
-        value = value < peak ? peak : value;
-        least[j] = least[j] < value ? least[j] : value;
-      }
-    }
-    std::int32_t* __restrict to = out + b;
-    for (std::int32_t j = 0; j < kRowBlock; ++j) to[j] = least[j];
-  }
-}
+namespace baseline {
+#define PUDICA_LANES 4
+#define PUDICA_VECTORS 8
+#include "planner/table_kernel_body.h"
+#undef PUDICA_LANES
+#undef PUDICA_VECTORS
+}  // namespace baseline
 
-PUDICA_INLINE void timed_row_body(TimedRow next, std::span<const RowMode> modes, std::int32_t end,
-                                  TimedRow out) {
-  for (std::int32_t b = 0; b < end; b += kRowBlock) {
-    std::int32_t least[kRowBlock];
-    std::int32_t ticks[kRowBlock];
-    for (std::int32_t j = 0; j < kRowBlock; ++j) {
-      least[j] = kUnreachable;
-      ticks[j] = 0;
-    }
-    for (const RowMode& mode : modes) {
-      const std::int32_t from = b - mode.cells;
-      if (from <= -kRowBlock) break;
-      const std::int32_t* __restrict in = next.bytes + from;
-      const std::int32_t* __restrict in_ticks = next.ticks + from;
-      const std::int32_t kept = mode.kept;
-      const std::int32_t peak = mode.peak;
-      const std::int32_t mode_ticks = mode.ticks;
-      for (std::int32_t j = 0; j < kRowBlock; ++j) {
-        std::int32_t value = in[j] + kept;
-        value = value < peak ? peak : value;
-        const std::int32_t time = in_ticks[j] + mode_ticks;
-        const bool less = value < least[j];
-        ticks[j] = less ? time : ticks[j];
-        least[j] = less ? value : least[j];
-      }
-    }
-    std::int32_t* __restrict to = out.bytes + b;
-    std::int32_t* __restrict to_ticks = out.ticks + b;
-    for (std::int32_t j = 0; j < kRowBlock; ++j) {
-      to[j] = least[j];
-      to_ticks[j] = ticks[j];
-    }
-  }
-}
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define PUDICA_X86_KERNELS 1
 
-// NOLINTBEGIN(bugprone-macro-parentheses)
-#define PUDICA_ROW_KERNELS(name, attribute)                                                        \
-  attribute void row_##name(const std::int32_t* next, std::span<const RowMode> modes,              \
-                            std::int32_t end, std::int32_t* out) {                                 \
-    row_body(next, modes, end, out);                                                               \
-  }                                                                                                \
-  attribute void timed_row_##name(TimedRow next, std::span<const RowMode> modes, std::int32_t end, \
-                                  TimedRow out) {                                                  \
-    timed_row_body(next, modes, end, out);                                                         \
-  }                                                                                                \
-  constexpr RowKernels kernels_##name{row_##name, timed_row_##name};
-// NOLINTEND(bugprone-macro-parentheses)
+#pragma GCC push_options
+#pragma GCC target("sse4.1")
+namespace sse41 {
+#define PUDICA_LANES 4
+#define PUDICA_VECTORS 8
+#include "planner/table_kernel_body.h"
+#undef PUDICA_LANES
+#undef PUDICA_VECTORS
+}  // namespace sse41
+#pragma GCC pop_options
 
-PUDICA_ROW_KERNELS(baseline, )
-#if defined(__x86_64__)
-PUDICA_ROW_KERNELS(sse41, __attribute__((target("sse4.1"))))
-PUDICA_ROW_KERNELS(avx2, __attribute__((target("avx2"))))
+#pragma GCC push_options
+#pragma GCC target("avx2")
+namespace avx2 {
+#define PUDICA_LANES 8
+#define PUDICA_VECTORS 8
+#include "planner/table_kernel_body.h"
+#undef PUDICA_LANES
+#undef PUDICA_VECTORS
+}  // namespace avx2
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f")
+namespace avx512 {
+#define PUDICA_LANES 16
+#define PUDICA_VECTORS 4
+#include "planner/table_kernel_body.h"
+#undef PUDICA_LANES
+#undef PUDICA_VECTORS
+}  // namespace avx512
+#pragma GCC pop_options
 #endif
-
-const RowKernels& choose() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") != 0) return kernels_avx2;
-  if (__builtin_cpu_supports("sse4.1") != 0) return kernels_sse41;
-#endif
-  return kernels_baseline;
-}
 
 }  // namespace
 
+std::vector<RowKernels> all_row_kernels() {
+  std::vector<RowKernels> kernels{baseline::kKernels};
+#if defined(PUDICA_X86_KERNELS)
+  if (__builtin_cpu_supports("sse4.1") != 0) kernels.push_back(sse41::kKernels);
+  if (__builtin_cpu_supports("avx2") != 0) kernels.push_back(avx2::kKernels);
+  if (__builtin_cpu_supports("avx512f") != 0) kernels.push_back(avx512::kKernels);
+#endif
+  return kernels;
+}
+
 const RowKernels& row_kernels() {
-  static const RowKernels& chosen = choose();
+  static const RowKernels chosen = all_row_kernels().back();
   return chosen;
 }
 

@@ -34,7 +34,7 @@ inline std::vector<ChainMode> ordered_layer(Random& random, std::size_t modes) {
   std::int64_t time_ns = pick(random, 0, 1) * pick(random, 0, 200'000);
   for (std::size_t m = 0; m < modes; ++m) {
     layer.push_back({kept, kept + pick(random, 0, 10'000'000), time_ns});
-    kept -= pick(random, 1, kept - 1);
+    kept = pick(random, kept / 4, kept);
     time_ns += pick(random, 1, 3'000'000);
   }
   return layer;

@@ -1,0 +1,205 @@
+// How long planning takes, and how far from optimal a plan can be.
+// plan_bench [calls a row] [seed]: prints one JSON object. A row is a kind and size of chain;
+// every call has a chain and a budget of its own, and buffers that other work has cooled.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "pudica/planner.h"
+
+namespace {
+
+using pudica::Chain;
+using pudica::ChainMode;
+using Random = std::mt19937_64;
+
+double uniform(Random& random, double low, double high) {
+  return std::uniform_real_distribution<double>(low, high)(random);
+}
+
+// One step of a class's menu, in layer-boundary tensors of 6.4 MB and percent of a layer's forward.
+struct MenuStep {
+  double kept, forward, backward, time;
+};
+// From keep to full recompute, as measured on a BERT layer.
+constexpr MenuStep kMenu[] = {
+    {18.06, 21.06, 21.17, 0},   {16.12, 19.12, 20.24, 1.2}, {12.12, 19.12, 20.24, 3.5},
+    {11.12, 19.12, 19.24, 4.2}, {7.12, 19.12, 20.24, 18.5}, {6.12, 19.12, 19.24, 22.1},
+    {5.12, 19.12, 18.24, 25.9}, {4.12, 19.12, 17.24, 29.5}, {3.12, 18.12, 18.24, 34.2},
+    {2.12, 18.12, 18.24, 49.2}, {1.12, 17.12, 21.24, 86.1},
+};
+constexpr double kTensorBytes = 6.4e6;
+constexpr double kPercentNs = 1e5;  // of a layer's forward of 10 ms
+
+struct Row {
+  const char* name;
+  std::size_t layers;
+  std::size_t modes;
+  bool heterogeneous;
+};
+
+std::vector<std::size_t> menu_steps(std::size_t modes) {
+  switch (modes) {
+    case 2:
+      return {0, 10};
+    case 4:
+      return {0, 3, 7, 10};
+    default:
+      return {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  }
+}
+
+std::int64_t to_bytes(double tensors) {
+  return std::llround(tensors * kTensorBytes / 512) * 512;  // as a CUDA allocator rounds
+}
+
+// Every layer alike, its times jittered once for the whole chain.
+std::vector<ChainMode> uniform_layer(const Row& row, const std::vector<double>& jitter) {
+  std::vector<ChainMode> layer;
+  for (const std::size_t step : menu_steps(row.modes)) {
+    const MenuStep& menu = kMenu[step];
+    layer.push_back({to_bytes(menu.kept), to_bytes(std::max(menu.forward, menu.backward)),
+                     std::llround(menu.time * jitter[step] * kPercentNs)});
+  }
+  return layer;
+}
+
+// A layer of its own size, cuts and slopes; times are nearly convex in bytes, as menus are.
+std::vector<ChainMode> own_layer(const Row& row, Random& random) {
+  const double size = uniform(random, 0.5, 2);
+  const double speed = uniform(random, 0.5, 2);
+  std::vector<double> kept{18};
+  for (std::size_t m = 1; m < row.modes; ++m) kept.push_back(uniform(random, 1, 17.5));
+  std::ranges::sort(kept, std::ranges::greater());
+  std::vector<double> time{0};
+  double slope = 0.6;
+  for (std::size_t m = 1; m < row.modes; ++m) {
+    slope *= uniform(random, 0.95, 1 + 4.0 / static_cast<double>(row.modes));
+    time.push_back(time.back() + (kept[m - 1] - kept[m]) * slope);
+  }
+  const double scale = uniform(random, 60, 100) / time.back() * speed * kPercentNs;
+  std::vector<ChainMode> layer;
+  for (std::size_t m = 0; m < row.modes; ++m) {
+    const double peak = std::max(uniform(random, 17, 22), kept[m] + 1);
+    layer.push_back(
+        {to_bytes(kept[m] * size), to_bytes(peak * size), std::llround(time[m] * scale)});
+  }
+  return layer;
+}
+
+Chain make_chain(const Row& row, Random& random) {
+  std::vector<double> jitter;
+  for (std::size_t m = 0; m < std::size(kMenu); ++m) jitter.push_back(uniform(random, 0.85, 1.15));
+  Chain chain;
+  double gradients = 0;
+  const double layer_gradients = uniform(random, 0.1, 1.2);
+  for (std::size_t i = 0; i < row.layers; ++i) {
+    chain.layers.push_back(row.heterogeneous ? own_layer(row, random) : uniform_layer(row, jitter));
+  }
+  for (std::size_t i = row.layers; i-- > 0;) {
+    for (ChainMode& mode : chain.layers[i]) mode.peak_bytes += to_bytes(gradients);
+    gradients += layer_gradients * (row.heterogeneous ? uniform(random, 0.5, 2) : 1);
+  }
+  chain.tail_bytes = to_bytes(uniform(random, 2, 30));
+  return chain;
+}
+
+// Of this thread's processor time, so that other programs on the machine do not count.
+double thread_us() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+double microseconds_of(auto&& call) {
+  const double begin = thread_us();
+  call();
+  return thread_us() - begin;
+}
+
+double quantile(std::vector<double> values, double part) {
+  std::ranges::sort(values);
+  return values[std::min(values.size() - 1,
+                         static_cast<std::size_t>(part * static_cast<double>(values.size())))];
+}
+
+std::string summary(const std::vector<double>& us) {
+  char text[128];
+  std::snprintf(text, sizeof text, "{\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}",
+                quantile(us, 0.5), quantile(us, 0.99), quantile(us, 1.0));
+  return text;
+}
+
+// A step is three times the layers' forward.
+double step_ns(const Row& row) { return 3.0 * static_cast<double>(row.layers) * 100 * kPercentNs; }
+
+void run(const Row& row, int calls, Random& random, bool last) {
+  const auto planner = pudica::make_planner({});
+  std::vector<double> frontier_us;
+  std::vector<double> solve_us;
+  std::vector<double> warm_us;
+  std::vector<double> gap_percent;
+  std::vector<double> points;
+  std::vector<char> cold(4 << 20);
+  for (int n = 0; n < calls; ++n) {
+    const Chain chain = make_chain(row, random);
+    const std::int64_t floor = pudica::floor_plan(chain).peak_bytes;
+    const std::vector<std::uint8_t> keep(row.layers, 0);
+    const std::int64_t most = pudica::evaluate(chain, keep).peak_bytes;
+    const auto budget = floor + static_cast<std::int64_t>(uniform(random, 0, 1) *
+                                                          static_cast<double>(most - floor));
+    std::ranges::fill(cold, static_cast<char>(n));
+    frontier_us.push_back(microseconds_of(
+        [&] { points.push_back(static_cast<double>(planner->frontier(chain)->size())); }));
+    std::ranges::fill(cold, static_cast<char>(n + 1));
+    pudica::ChainPlan plan;
+    solve_us.push_back(microseconds_of([&] { plan = *planner->solve(chain, budget, {}); }));
+    gap_percent.push_back(static_cast<double>(plan.time_ns - plan.lower_bound_ns) / step_ns(row) *
+                          100);
+    // A neighbour's plan: that of a slightly smaller budget.
+    const auto near = planner->solve(chain, budget - (budget - floor) / 50, {});
+    std::ranges::fill(cold, static_cast<char>(n + 2));
+    warm_us.push_back(
+        microseconds_of([&] { plan = *planner->solve(chain, budget, near->choice); }));
+  }
+  double mean_gap = 0;
+  for (const double gap : gap_percent) mean_gap += gap / static_cast<double>(calls);
+  std::printf(
+      "    {\"chain\": \"%s\", \"layers\": %zu, \"modes\": %zu,\n"
+      "     \"frontier_us\": %s, \"frontier_points_p50\": %.0f,\n"
+      "     \"solve_us\": %s,\n     \"warm_solve_us\": %s,\n"
+      "     \"certified_gap_percent_of_step\": {\"mean\": %.4f, \"p99\": %.4f, \"max\": %.4f}}%s\n",
+      row.name, row.layers, row.modes, summary(frontier_us).c_str(), quantile(points, 0.5),
+      summary(solve_us).c_str(), summary(warm_us).c_str(), mean_gap, quantile(gap_percent, 0.99),
+      quantile(gap_percent, 1.0), last ? "" : ",");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int calls = argc > 1 ? std::atoi(argv[1]) : 2000;
+  const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 7;
+  if (calls < 1) {
+    std::fprintf(stderr, "usage: plan_bench [calls a row, at least 1] [seed]\n");
+    return 2;
+  }
+  constexpr Row kRows[] = {{"8x11 uniform", 8, 11, false},
+                           {"24x2 uniform", 24, 2, false},
+                           {"24x11 uniform", 24, 11, false},
+                           {"80x4 heterogeneous", 80, 4, true},
+                           {"128x11 heterogeneous", 128, 11, true}};
+  std::printf("{\n  \"benchmark\": \"plan_bench\", \"calls\": %d, \"seed\": %llu,\n  \"rows\": [\n",
+              calls, static_cast<unsigned long long>(seed));
+  for (const Row& row : kRows) {
+    Random random(seed);
+    run(row, calls, random, &row == &kRows[std::size(kRows) - 1]);
+  }
+  std::printf("  ]\n}\n");
+  return 0;
+}

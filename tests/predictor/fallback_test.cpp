@@ -1,0 +1,200 @@
+// The weaker bases: polynomials of net and peak, one shape scaled, and odd samples of any kind.
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "predictor/least_squares.h"
+#include "predictor/monomials.h"
+#include "predictor/synthetic.h"
+#include "pudica/predictor.h"
+
+namespace pudica {
+namespace {
+
+using testing::SegmentGenerator;
+
+const SegmentKey kForward{SegmentKind::kForward, 0, Mode::keep(), 0};
+
+// Net and peak alone, without a log.
+SegmentSample sums(std::int64_t net_bytes, std::int64_t peak_bytes) {
+  return {{}, net_bytes, peak_bytes, 0};
+}
+
+std::int64_t kept(const ShapeKey& shape) { return 5056 + 9248 * shape[0] * shape[1]; }
+std::int64_t peak(const ShapeKey& shape) {
+  return kept(shape) + 16 * shape[0] * shape[1] * shape[1];
+}
+
+TEST(LeastSquares, FindsTheTermsOnceTheShapesTellThem) {
+  const auto predictor = make_online_predictor({});
+  for (const ShapeKey& shape :
+       {ShapeKey{8, 152}, ShapeKey{3, 120}, ShapeKey{5, 67}, ShapeKey{12, 200}, ShapeKey{6, 333}}) {
+    predictor->observe(kForward, shape, sums(kept(shape), peak(shape)));
+  }
+  const ShapeKey asked{10, 400};
+  const auto estimate = predictor->predict(kForward, asked);
+  EXPECT_EQ(estimate->basis, PredictionBasis::kLeastSquares);
+  EXPECT_TRUE(estimate->identified);
+  EXPECT_NEAR(static_cast<double>(estimate->net_bytes), static_cast<double>(kept(asked)), 100);
+  EXPECT_NEAR(static_cast<double>(estimate->peak_bytes), static_cast<double>(peak(asked)), 100);
+}
+
+TEST(LeastSquares, AConstantBatchIsFlaggedAndBounded) {
+  const auto predictor = make_online_predictor({});
+  for (const std::int64_t length : {50, 90, 120, 200, 333}) {
+    const ShapeKey shape{8, length};
+    predictor->observe(kForward, shape, sums(kept(shape), peak(shape)));
+  }
+  EXPECT_TRUE(predictor->predict(kForward, {8, 250})->identified);
+  const ShapeKey other{16, 250};
+  const auto estimate = predictor->predict(kForward, other);
+  EXPECT_FALSE(estimate->identified);
+  EXPECT_GE(estimate->peak_upper_bytes, peak(other));
+  EXPECT_GE(estimate->net_upper_bytes, kept(other));
+  // Fewer rows: nothing says that bytes shrink with them.
+  EXPECT_GE(predictor->predict(kForward, {4, 250})->peak_upper_bytes, peak({8, 250}));
+}
+
+TEST(LeastSquares, TwoShapesAreFlagged) {
+  const auto predictor = make_online_predictor({});
+  for (const ShapeKey& shape : {ShapeKey{8, 152}, ShapeKey{3, 120}}) {
+    predictor->observe(kForward, shape, sums(kept(shape), kept(shape)));
+  }
+  const auto estimate = predictor->predict(kForward, {12, 300});
+  EXPECT_FALSE(estimate->identified);
+  EXPECT_GE(estimate->net_upper_bytes, estimate->net_bytes);
+  EXPECT_GE(estimate->net_upper_bytes, kept({12, 300}));
+}
+
+TEST(LeastSquares, NoiseWidensTheUpperBound) {
+  constexpr std::uint64_t kSeed = 99;
+  SegmentGenerator random(kSeed, 2);
+  const auto predictor = make_online_predictor({});
+  for (int i = 0; i < 30; ++i) {
+    const ShapeKey shape = random.shape();
+    const std::int64_t bytes = kept(shape) + random.uniform(-50000, 50000);
+    predictor->observe(kForward, shape, sums(bytes, bytes));
+  }
+  int covered = 0;
+  for (int i = 0; i < 100; ++i) {
+    const ShapeKey asked = random.shape();
+    const auto estimate = predictor->predict(kForward, asked);
+    const std::int64_t bytes = kept(asked) + random.uniform(-50000, 50000);
+    if (estimate->net_upper_bytes >= bytes) ++covered;
+    EXPECT_NEAR(static_cast<double>(estimate->net_bytes), static_cast<double>(kept(asked)), 60000)
+        << "seed " << kSeed << " " << asked.to_string();
+  }
+  EXPECT_GE(covered, 95) << "seed " << kSeed;
+}
+
+TEST(LeastSquares, TakesNoMoreTermsThanTheShapesTellApart) {
+  const auto& basis = predictor::MonomialBasis::of(2);
+  std::vector<std::int64_t> rows;
+  std::vector<std::int64_t> values;
+  for (const std::int64_t length : {10, 20, 30, 47, 61}) {
+    std::vector<std::int64_t> row(basis.size());
+    basis.evaluate(ShapeKey{8, length}, row);
+    rows.insert(rows.end(), row.begin(), row.end());
+    values.push_back(1000 + 7 * length * length * length);  // no polynomial of the basis
+  }
+  const auto fit = predictor::LinearFit::fit(
+      {.monomials = rows, .columns = basis.size(), .values = values, .tolerance = 1});
+  EXPECT_LE(fit.terms().size(), 3U);  // 1, S and S^2 are all that a constant batch tells
+  EXPECT_TRUE(fit.is_tested());
+  std::vector<std::int64_t> far(basis.size());
+  basis.evaluate(ShapeKey{8, 600}, far);
+  EXPECT_GT(fit.leverage(far), 1.0);
+  EXPECT_GT(fit.slack(far), fit.largest_residual());
+}
+
+TEST(Scaled, OneSampleWithoutLogGrowsWithTheVolume) {
+  const auto predictor = make_online_predictor({});
+  predictor->observe(kForward, {8, 100}, sums(8000, 16000));
+  const auto larger = predictor->predict(kForward, {8, 200});
+  EXPECT_EQ(larger->basis, PredictionBasis::kScaled);
+  EXPECT_EQ(larger->net_bytes, 16000);
+  EXPECT_EQ(larger->peak_upper_bytes, 32000);
+  EXPECT_FALSE(larger->identified);
+  const auto smaller = predictor->predict(kForward, {8, 50});
+  EXPECT_EQ(smaller->peak_bytes, 8000);
+  EXPECT_EQ(smaller->peak_upper_bytes, 16000);
+}
+
+TEST(Predictor, KnowsNothingOfWhatItNeverSaw) {
+  const auto predictor = make_online_predictor({});
+  EXPECT_FALSE(predictor->predict(kForward, {8, 100}).has_value());
+  EXPECT_EQ(predictor->distinct_shapes(kForward), 0);
+  predictor->observe(kForward, {8, 100}, sums(1, 2));
+  EXPECT_FALSE(predictor->predict(kForward, {8, 100, 3}).has_value());
+  EXPECT_EQ(predictor->segments(), std::vector<SegmentKey>{kForward});
+  const std::uint64_t version = predictor->version();
+  predictor->forget(kForward);
+  EXPECT_GT(predictor->version(), version);
+  EXPECT_FALSE(predictor->predict(kForward, {8, 100}).has_value());
+}
+
+TEST(Predictor, OtherDimensionsStartASegmentAfresh) {
+  const auto predictor = make_online_predictor({});
+  predictor->observe(kForward, {8, 100}, sums(1, 2));
+  predictor->observe(kForward, {8, 100, 50}, sums(3, 4));
+  EXPECT_EQ(predictor->distinct_shapes(kForward), 1);
+  EXPECT_EQ(predictor->predict(kForward, {8, 100, 50})->peak_bytes, 4);
+}
+
+TEST(Predictor, OddSamplesNeitherThrowNorBreakWhatTheySay) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  const std::vector<SegmentSample> odd{
+      {{}, kMost, kMost, 1e308},
+      {{}, kLeast, kLeast, -1},
+      {{kMost, kMost, kLeast}, 5, 3, std::numeric_limits<double>::quiet_NaN()},
+      {{0, 0, 0}, 0, 0, std::numeric_limits<double>::infinity()},
+      {{-100}, -100, 0, 1e-300},
+      {{100}, 50, 10, 1},
+      {std::vector<std::int64_t>(70000, 1), 70000, 70000, 1},
+  };
+  const std::vector<ShapeKey> shapes{{8, 100}, {0, -5}, {kMost, kMost}, {kLeast, 1}, {1, 1}};
+  for (const std::int64_t granularity : {std::int64_t{1}, std::int64_t{512}, kLeast, kMost}) {
+    const auto predictor =
+        make_online_predictor({granularity, std::numeric_limits<double>::quiet_NaN(), -3});
+    for (std::size_t round = 0; round < 2 * odd.size() * shapes.size(); ++round) {
+      predictor->observe(kForward, shapes[round % shapes.size()], odd[round % odd.size()]);
+      for (const ShapeKey& shape : shapes) {
+        const auto estimate = predictor->predict(kForward, shape);
+        ASSERT_TRUE(estimate.has_value());
+        ASSERT_GE(estimate->peak_bytes, std::max<std::int64_t>(estimate->net_bytes, 0));
+        ASSERT_GE(estimate->peak_upper_bytes, estimate->peak_bytes);
+        ASSERT_GE(estimate->net_upper_bytes, estimate->net_bytes);
+        ASSERT_GE(estimate->seconds, 0);
+      }
+      (void)predictor->describe();
+      ASSERT_TRUE(make_online_predictor({})->restore(predictor->serialize()).has_value());
+    }
+  }
+  const auto predictor = make_online_predictor({});
+  predictor->observe(kForward, ShapeKey(), sums(1, 2));
+  EXPECT_EQ(predictor->predict(kForward, ShapeKey())->peak_bytes, 2);
+  EXPECT_FALSE(predictor->describe().empty());
+}
+
+TEST(Predictor, RandomContradictionsNeverThrow) {
+  constexpr std::uint64_t kSeed = 4;
+  SegmentGenerator random(kSeed, 2);
+  const auto predictor = make_online_predictor({.max_samples_per_segment = 12});
+  for (int i = 0; i < 600; ++i) {
+    const ShapeKey shape = random.shape(6, 40);
+    SegmentSample sample =
+        random.segment(static_cast<std::size_t>(random.uniform(0, 12))).at(shape);
+    if (random.uniform(0, 3) == 0) sample.deltas.clear();
+    predictor->observe(kForward, shape, sample);
+    const auto same = predictor->predict(kForward, shape);
+    ASSERT_EQ(same->peak_bytes, sample.peak_bytes) << "seed " << kSeed << " step " << i;
+    ASSERT_LE(predictor->distinct_shapes(kForward), 12);
+    const auto other = predictor->predict(kForward, random.shape());
+    ASSERT_GE(other->peak_upper_bytes, other->peak_bytes);
+    ASSERT_GE(other->peak_bytes, other->net_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace pudica

@@ -1,0 +1,152 @@
+// Times: pooled, noisy, with stalls.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "pudica/predictor.h"
+
+namespace pudica {
+namespace {
+
+constexpr std::uint64_t kSeed = 7;
+const SegmentKey kForward{SegmentKind::kForward, 0, Mode::keep(), 0};
+
+// Seconds of a layer as measured on a CPU: constant, linear and quadratic parts.
+double layer_seconds(const ShapeKey& shape) {
+  const auto rows = static_cast<double>(shape[0]) * static_cast<double>(shape[1]);
+  return 1.1e-4 + 7.3e-6 * rows + 7.6e-9 * rows * static_cast<double>(shape[1]);
+}
+
+class TimedPredictor {
+ public:
+  explicit TimedPredictor(const PredictorOptions& options = {})
+      : predictor_(make_online_predictor(options)) {}
+
+  ShapeKey random_shape() {
+    return {std::uniform_int_distribution<std::int64_t>(4, 16)(random_),
+            std::uniform_int_distribution<std::int64_t>(40, 384)(random_)};
+  }
+  double noise(double relative) {
+    return std::max(0.3, std::normal_distribution<double>(1, relative)(random_));
+  }
+  bool chance(double probability) { return std::bernoulli_distribution(probability)(random_); }
+  void observe(const ShapeKey& shape, double seconds) {
+    predictor_->observe(kForward, shape, {{}, 0, 0, seconds});
+  }
+  SegmentEstimate predict(const ShapeKey& shape) { return *predictor_->predict(kForward, shape); }
+  Predictor& get() { return *predictor_; }
+
+ private:
+  std::mt19937_64 random_{kSeed};
+  std::unique_ptr<Predictor> predictor_;
+};
+
+double relative_error(TimedPredictor& timed, const ShapeKey& shape) {
+  return std::abs(timed.predict(shape).seconds / layer_seconds(shape) - 1);
+}
+
+TEST(TimeFit, FollowsTheLayerThroughNoise) {
+  TimedPredictor timed;
+  for (int i = 0; i < 300; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.observe(shape, layer_seconds(shape) * timed.noise(0.05));
+  }
+  for (int i = 0; i < 50; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    EXPECT_LT(relative_error(timed, shape), 0.05) << shape.to_string() << " seed " << kSeed;
+  }
+  const SegmentEstimate estimate = timed.predict({8, 200});
+  EXPECT_GT(estimate.seconds_sigma, 0.01 * estimate.seconds);
+  EXPECT_LT(estimate.seconds_sigma, 0.2 * estimate.seconds);
+}
+
+TEST(TimeFit, StallsOfTheMachineDoNotMoveIt) {
+  TimedPredictor timed;
+  for (int i = 0; i < 300; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    const double stall = timed.chance(0.1) ? 3.0 : 1.0;
+    timed.observe(shape, layer_seconds(shape) * timed.noise(0.03) * stall);
+  }
+  for (int i = 0; i < 50; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    EXPECT_LT(relative_error(timed, shape), 0.12) << shape.to_string() << " seed " << kSeed;
+  }
+}
+
+TEST(TimeFit, AStallAmongTheFirstSamplesIsOutvoted) {
+  TimedPredictor timed;
+  for (int i = 0; i < 8; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.observe(shape, layer_seconds(shape) * (i == 0 ? 10 : 1));
+  }
+  EXPECT_LT(relative_error(timed, {8, 200}), 0.15);
+}
+
+TEST(TimeFit, OneShapeIsReadAsProportionalToTheVolume) {
+  TimedPredictor timed;
+  timed.observe({8, 100}, 0.01);
+  EXPECT_NEAR(timed.predict({8, 100}).seconds, 0.01, 1e-4);
+  EXPECT_NEAR(timed.predict({8, 200}).seconds, 0.02, 1e-3);
+  EXPECT_NEAR(timed.predict({4, 100}).seconds, 0.005, 5e-4);
+}
+
+TEST(TimeFit, ForgettingFollowsAMachineThatSlowsDown) {
+  TimedPredictor timed({.forgetting = 0.97});
+  for (int i = 0; i < 200; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.observe(shape, layer_seconds(shape));
+  }
+  for (int i = 0; i < 300; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.observe(shape, 2 * layer_seconds(shape));
+  }
+  EXPECT_NEAR(timed.predict({8, 200}).seconds / layer_seconds({8, 200}), 2.0, 0.1);
+}
+
+TEST(TimeFit, TimesThatWereNotMeasuredAreIgnored) {
+  TimedPredictor timed;
+  timed.observe({8, 100}, 0);
+  EXPECT_EQ(timed.predict({8, 100}).seconds, 0);
+  timed.observe({8, 100}, 0.01);
+  timed.observe({8, 120}, 0);
+  timed.observe({8, 140}, -5);
+  EXPECT_NEAR(timed.predict({8, 100}).seconds, 0.01, 1e-4);
+}
+
+TEST(TimeFit, StaysSensibleFarOutside) {
+  TimedPredictor timed;
+  for (int i = 0; i < 20; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.observe(shape, layer_seconds(shape) * timed.noise(0.2));
+  }
+  for (const ShapeKey& far : {ShapeKey{1, 1}, ShapeKey{64, 4096}, ShapeKey{1, 4096}}) {
+    const double seconds = timed.predict(far).seconds;
+    EXPECT_GT(seconds, 0) << far.to_string();
+    EXPECT_LT(seconds, 20 * layer_seconds(far)) << far.to_string();
+  }
+}
+
+TEST(TimeFit, SettledTimesDoNotRaiseTheVersion) {
+  TimedPredictor timed;
+  for (int i = 0; i < 200; ++i) timed.observe({8, 100}, 0.01);
+  const std::uint64_t version = timed.get().version();
+  for (int i = 0; i < 200; ++i) timed.observe({8, 100}, 0.01);
+  EXPECT_EQ(timed.get().version(), version);
+}
+
+TEST(TimeFit, IsDescribed) {
+  TimedPredictor timed;
+  for (int i = 0; i < 100; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.observe(shape, layer_seconds(shape));
+  }
+  const LearnedQuantity learned = timed.get().describe().back();
+  EXPECT_EQ(learned.quantity, "seconds");
+  EXPECT_EQ(learned.monomials, (std::vector<std::string>{"1", "batch*source", "batch*source^2"}));
+  EXPECT_EQ(learned.samples, 100);
+  ASSERT_EQ(learned.coefficients.size(), 1U);
+  EXPECT_NEAR(learned.coefficients[0][1], 7.3e-6, 0.5e-6);
+}
+
+}  // namespace
+}  // namespace pudica

@@ -13,7 +13,9 @@ namespace pudica {
 namespace {
 
 // A margin that fell by less than this share of the budget leaves the plans as they are.
-constexpr std::int64_t kWorthwhileShare = 1000;
+constexpr std::int64_t kWorthwhileShare = 4000;
+// Recorded steps that tell the times of several lengths apart.
+constexpr std::int64_t kTimeSamplesPerLength = 4;
 
 }  // namespace
 
@@ -68,6 +70,9 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   const int variant = context.gradients_present ? 1 : 0;
   last_base_bytes_[variant] = context.base_bytes;
   base_known_[variant] = true;
+  const std::uint64_t version = store_.predictor().version();
+  store_.settle(context);
+  if (store_.predictor().version() != version) plans_.predictions_changed(step_ - 1);
   apply_available(context.budget_bytes);
   if (!relearning_) {
     if (const CachedPlan* entry = plans_.find(context, step_)) {
@@ -107,17 +112,18 @@ void ControllerImpl::note_budget(StepContext& context) {
 void ControllerImpl::apply_available(Bytes budget_bytes) {
   const Bytes target = budget_bytes - Bytes(margin_.held_back_bytes(budget_bytes.count()));
   if (target == available_bytes_ && budget_bytes == available_budget_bytes_) return;
-  const Bytes shrink = available_bytes_ - target;
-  if (budget_bytes == available_budget_bytes_ && shrink < Bytes(0) &&
-      Bytes(0) - shrink < Bytes(budget_bytes.count() / kWorthwhileShare)) {
-    return;
-  }
   const bool limited = budget_bytes > Bytes(0) && available_budget_bytes_ > Bytes(0);
-  if (limited) {
-    plans_.available_changed(shrink);
-  } else {
+  const Bytes shrink = available_bytes_ - target;
+  const bool same_budget = budget_bytes == available_budget_bytes_;
+  deferred_growth_bytes_ = std::max(Bytes(0), deferred_growth_bytes_ - shrink);
+  if (!limited) {
     plans_.clear();
-  }
+    deferred_growth_bytes_ = Bytes(0);
+  } else if (shrink > Bytes(0) || !same_budget ||
+             deferred_growth_bytes_ >= Bytes(budget_bytes.count() / kWorthwhileShare)) {
+    plans_.available_changed(shrink);
+    if (shrink < Bytes(0)) deferred_growth_bytes_ = Bytes(0);
+  }  // else new plans use the growth; the others are not worth redoing
   available_bytes_ = target;
   available_budget_bytes_ = budget_bytes;
   regions_.clear();
@@ -150,7 +156,10 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
   bool record = to_record_.contains(context.shape);
-  if (!certain && curious_steps_ < options_.warmup_max_steps) {
+  // Bytes are known from two shapes; times of several lengths need a few more to come apart.
+  const auto lengths = static_cast<std::int64_t>(context.shape.size()) - 1;
+  const bool times_thin = lengths > 1 && recorded_steps_ < kTimeSamplesPerLength * lengths;
+  if ((!certain || times_thin) && curious_steps_ < options_.warmup_max_steps) {
     record = true;
     ++curious_steps_;
   }
@@ -191,6 +200,10 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   Plan plan;
   plan.shape = context.shape;
   plan.default_mode = default_mode();
+  // Revocations disturb what is measured: with too little known to plan around them, shelter.
+  if (!model && learning_was_revoked_ && on_menu(Mode::Kind::kFull)) {
+    plan.default_mode = Mode::full();
+  }
   plan.reason = "learning: " + phase_.reason;
   if (structure_.layers.empty()) {
     plan.teach_first_of_class = plan.default_mode == Mode::keep();
@@ -237,14 +250,18 @@ Result<StepModel> ControllerImpl::model_of(const ShapeKey& shape, bool gradients
 
 Mode ControllerImpl::default_mode() const {
   if (options_.warmup_mode == WarmupMode::kSheltered) return Mode::full();
+  return on_menu(Mode::Kind::kKeep) ? Mode::keep() : Mode::full();
+}
+
+bool ControllerImpl::on_menu(Mode::Kind kind) const {
   const auto& menu = options_.menu;
-  const bool keeps = menu.empty() || std::ranges::find(menu, Mode::Kind::kKeep) != menu.end();
-  return keeps ? Mode::keep() : Mode::full();
+  return menu.empty() || std::ranges::find(menu, kind) != menu.end();
 }
 
 void ControllerImpl::begin_learning() {
   learning_steps_ = 0;
   curious_steps_ = 0;
+  learning_was_revoked_ = false;
   to_record_.clear();
   recorded_again_.clear();
 }

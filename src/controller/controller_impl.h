@@ -73,6 +73,7 @@ class ControllerImpl final : public Controller {
   void stand_down(const std::string& reason);
   [[nodiscard]] Result<StepModel> model_of(const ShapeKey& shape, bool gradients_present) const;
   [[nodiscard]] Mode default_mode() const;
+  [[nodiscard]] bool on_menu(Mode::Kind kind) const;
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
 
@@ -104,18 +105,20 @@ class ControllerImpl final : public Controller {
   Bytes budget_bytes_{0};                   // in force
   Bytes context_budget_bytes_{-1};          // last seen in a context: the latest change wins
   Bytes available_bytes_{0};                // budget less margin, as the cached plans know it
+  Bytes deferred_growth_bytes_{0};          // since older plans were last dropped for it
   Bytes available_budget_bytes_{-1};        // the budget that belongs to it
   std::array<Bytes, 2> last_base_bytes_{};  // without and with gradients present
   bool base_known_[2] = {false, false};
 
-  std::int64_t recorded_steps_ = 0;  // that taught something
-  std::int64_t learning_steps_ = 0;  // since learning last began
-  std::int64_t curious_steps_ = 0;   // recorded while planning, since learning last began
-  bool relearning_ = false;          // a drift or a new structure: record before planning again
-  bool forget_misfits_ = false;      // of the next recorded step: it is a drift
-  bool broken_ = false;              // an exception was contained: stand down
-  ShapeSet to_record_;               // when they appear next
-  ShapeSet recorded_again_;          // recorded for a misfit before
+  std::int64_t recorded_steps_ = 0;    // that taught something
+  std::int64_t learning_steps_ = 0;    // since learning last began
+  std::int64_t curious_steps_ = 0;     // recorded while planning, since learning last began
+  bool relearning_ = false;            // a drift or a new structure: record before planning again
+  bool forget_misfits_ = false;        // of the next recorded step: it is a drift
+  bool learning_was_revoked_ = false;  // in the last step that taught
+  bool broken_ = false;                // an exception was contained: stand down
+  ShapeSet to_record_;                 // when they appear next
+  ShapeSet recorded_again_;            // recorded for a misfit before
   std::deque<PeakRecord> recent_peaks_;
   mutable std::map<std::uint64_t, std::vector<ShapeKey>> regions_;  // by plan id
   mutable std::uint64_t regions_version_ = 0;

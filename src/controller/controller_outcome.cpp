@@ -1,6 +1,7 @@
 // What the controller learns from a step that has ended.
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "controller/controller_impl.h"
 
@@ -32,6 +33,7 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
   if (outcome.plan == nullptr || outcome.plan->id != pending_.plan_id) return;
   const Pending pending = std::exchange(pending_, {});
   const Bytes predicted = outcome.plan->predicted_peak_bytes;
+  if (!pending.planned) learning_was_revoked_ = outcome.revocations > 0;
   if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) return;
   plans_.record_measured(outcome.context, outcome.peak_bytes);
   remember_peak(outcome);

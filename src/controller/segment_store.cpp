@@ -59,7 +59,10 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
       heads.push_back(&item);  // judged by what the layers of the same step teach
       continue;
     }
-    if (key.kind == SegmentKind::kOptimizer && !wants_optimizer(key, shape, item.sample)) continue;
+    if (key.kind == SegmentKind::kOptimizer) {
+      pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
+      continue;
+    }
     const double off = deviation(key, shape, item.sample);
     report.worst_deviation = std::max(report.worst_deviation, off);
     if (forget_above > 0 && off > forget_above) {
@@ -82,21 +85,24 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   return report;
 }
 
-bool SegmentStore::wants_optimizer(const SegmentKey& key, const ShapeKey& shape,
-                                   const SegmentSample& sample) {
-  OptimizerRecord& record = optimizer_[accumulating(key) ? 1 : 0];
-  const bool leaves_state = sample.net_bytes > 0 && 4 * sample.net_bytes >= sample.peak_bytes;
-  if (leaves_state && record.skipped < kMaxSkippedOptimizers) {
-    ++record.skipped;
-    return false;
+void SegmentStore::settle(const StepContext& next) {
+  accumulates_ = accumulates_ || next.gradients_present;
+  if (!pending_optimizer_) return;
+  const PendingOptimizer pending = *std::exchange(pending_optimizer_, std::nullopt);
+  const std::int64_t peak = pending.sample.peak_bytes;
+  const std::int64_t left = (next.base_bytes - pending.context.base_bytes).count();
+  if (left > 0 && left >= peak / 4 && skipped_optimizers_ < kMaxSkippedOptimizers) {
+    ++skipped_optimizers_;
+    return;
   }
-  const auto known = predict(key, shape);
-  if (!known) return true;
-  const auto predicted = static_cast<double>(known->estimate.peak_bytes);
-  const auto measured = static_cast<double>(sample.peak_bytes);
-  if (2 * measured < predicted) return false;
-  if (measured > 2 * predicted) forget(key);
-  return true;
+  skipped_optimizers_ = 0;
+  if (const auto known = predict(pending.key, pending.context.shape)) {
+    const std::int64_t predicted = known->estimate.peak_bytes;
+    if (peak < predicted / 2 && accumulates_) return;
+    // So different is not the same optimizer at work at another shape.
+    if (peak < predicted / 2 || predicted < peak / 2) forget(pending.key);
+  }
+  give(pending.key, pending.context.shape, pending.sample);
 }
 
 bool SegmentStore::wants_head(bool gradients_present, const FullLayers& full,

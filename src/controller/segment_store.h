@@ -45,14 +45,18 @@ class SegmentStore {
 
   explicit SegmentStore(PredictorFactory factory);
 
-  // Gives the predictor the segments of a recorded step. Three kinds of samples are kept out:
-  // the optimizer's when they leave bytes behind (its first step makes its state, once) or when it
-  // did not run (micro-steps of an accumulation), and a head whose set of `full` layers differs
-  // from the recorded one while such layers release bytes there.
+  // Gives the predictor the segments of a recorded step. A head is kept out when its set of `full`
+  // layers differs from the recorded one while such layers release bytes there. The optimizer's
+  // sample waits for settle().
   // `forget_above`: segments that deviate by more than this share are forgotten first (drift);
   // 0: none.
   ObserveReport observe(const StepOutcome& outcome, double forget_above,
                         const ReleasedBytes& released);
+
+  // Judges the optimizer's last sample by the base bytes of the step after it. Kept out are a step
+  // that left bytes behind (the first one makes the optimizer's state, once) and, under
+  // accumulation, a micro-step in which the optimizer did not run.
+  void settle(const StepContext& next);
 
   // nullopt: nothing is known.
   [[nodiscard]] std::optional<StoredEstimate> predict(const SegmentKey& segment,
@@ -84,11 +88,13 @@ class SegmentStore {
   Result<void> restore(const std::string& text);
 
  private:
-  struct OptimizerRecord {
-    std::int32_t skipped = 0;  // samples in a row that left bytes behind
+  // An optimizer's sample that waits for the next step.
+  struct PendingOptimizer {
+    SegmentKey key;
+    StepContext context;
+    SegmentSample sample;
   };
 
-  bool wants_optimizer(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample);
   bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
   double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;
   void forget(const SegmentKey& key);
@@ -100,7 +106,9 @@ class SegmentStore {
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
   FullLayers head_full_[2];
   std::set<std::uint16_t> refusing_;
-  OptimizerRecord optimizer_[2];
+  std::optional<PendingOptimizer> pending_optimizer_;
+  std::int32_t skipped_optimizers_ = 0;  // in a row
+  bool accumulates_ = false;             // some step began with gradients present
   // By class, rebuilt when a segment appears or goes.
   std::map<std::uint16_t, std::vector<Mode>> modes_;
   std::map<std::pair<std::uint16_t, Mode>, std::vector<std::uint8_t>> variants_;

@@ -9,8 +9,8 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string_view>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -226,7 +226,8 @@ void WorkerProcess::close_socket() {
 
 void WorkerProcess::reap(milliseconds grace) {
   if (pid_ <= 0) return;
-  const int descriptor = pidfd_open(pid_, 0);
+  // By number: glibc 2.36 declares pidfd_open without C linkage.
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   if (descriptor < 0 || !wait_readable(descriptor, steady_clock::now() + grace, false)) {
     ::kill(pid_, SIGKILL);
   }

@@ -65,7 +65,7 @@ TEST(ControllerChange, AGrownBaseIsPlannedFor) {
   for (const std::int64_t length : {64, 96, 128, 512, 512}) harness.step({8, length}, budget);
   StepContext context = harness.model.context(kLongest, budget);
   const auto before = harness.controller->begin_step(context);
-  const Bytes growth(4 << 20);
+  const Bytes growth(20 << 20);
   context.base_bytes += growth;
   const auto after = harness.controller->begin_step(context);
   EXPECT_LE(after.plan->predicted_peak_bytes, budget);

@@ -44,6 +44,16 @@ class Harness {
                       {});
   }
 
+  // What the step's plan really costs.
+  [[nodiscard]] double true_extra_seconds(const HarnessStep& step) const {
+    const StepContext& context = step.outcome.context;
+    const StepCosts costs = model.true_costs(context.shape, context.gradients_present);
+    std::vector<std::uint8_t> choice;
+    for (const Mode mode : step.decision.plan->modes)
+      choice.push_back(mode == Mode::full() ? 1 : 0);
+    return step_extra_seconds(costs, choice);
+  }
+
   // `share` of the way from the least peak to keeping all, at this shape.
   [[nodiscard]] Bytes budget_at(const ShapeKey& shape, double share) const {
     const StepCosts costs = model.true_costs(shape, false);

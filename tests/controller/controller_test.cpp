@@ -51,10 +51,17 @@ TEST_P(ControllerOnModels, PlansExactlyFromTheThirdDistinctShape) {
     return two_lengths ? ShapeKey{8, length, other} : ShapeKey{8, length};
   };
   const Bytes budget = harness.budget_at(shape_of(512, 512), 0.35);
-  const auto trace = lengths(120, 3);
-  const auto others = lengths(120, 4);
-  // Two lengths need a third shape before they are told apart.
-  const std::size_t warm = two_lengths || GetParam().spec.heads > 0 ? 6 : 2;
+  auto trace = lengths(120, 3);
+  auto others = lengths(120, 4);
+  trace[0] = 96;  // short enough not to be revoked
+  trace[1] = 120;
+  others[0] = 72;
+  others[1] = 88;
+  // Two lengths need a third shape before they are told apart, and more for their times.
+  const std::size_t warm = two_lengths ? 9 : GetParam().spec.heads > 0 ? 6 : 2;
+  // Where layers trade against each other the plan is only as good as the learned times.
+  const double time_tolerance = two_lengths ? 1.1 : 1.01;
+  const double least_used = two_lengths ? 0.8 : 0.99;
   double worst_used = 1;
   for (std::size_t i = 0; i < trace.size(); ++i) {
     const auto step = harness.step(shape_of(trace[i], others[i]), budget);
@@ -72,12 +79,11 @@ TEST_P(ControllerOnModels, PlansExactlyFromTheThirdDistinctShape) {
           std::min(worst_used, static_cast<double>(step.outcome.peak_bytes.count()) /
                                    static_cast<double>(best.plan.predicted_peak_bytes.count()));
     }
-    const double step_seconds = 3e-4 * static_cast<double>(step.decision.plan->modes.size());
-    EXPECT_LE(step.decision.plan->predicted_extra_seconds,
-              best.plan.predicted_extra_seconds * 1.15 + step_seconds)
+    EXPECT_LE(harness.true_extra_seconds(step),
+              best.plan.predicted_extra_seconds * time_tolerance + best.plan.certified_gap_seconds)
         << i;
   }
-  EXPECT_GE(worst_used, 0.9);
+  EXPECT_GE(worst_used, least_used);
   const auto snapshot = harness.controller->snapshot();
   EXPECT_LE(snapshot.counters.learning_steps, static_cast<std::int64_t>(warm));
   EXPECT_EQ(snapshot.counters.drifts, 0);
@@ -109,6 +115,23 @@ TEST(Controller, UsesTheBudgetAsPerfectKnowledgeWould) {
   }
   EXPECT_GE(static_cast<double>(used.count()), 0.99 * static_cast<double>(best.count()));
   EXPECT_LT(harness.controller->snapshot().margin_fraction, 1e-5);
+}
+
+// Long batches first: the first step is revoked, which hides what it could teach.
+TEST(Controller, LearnsThroughRevocations) {
+  SyntheticSpec spec;
+  spec.encoder_layers = 12;
+  Harness harness(spec);
+  const Bytes budget = harness.budget_at(kLongest, 0.2);
+  EXPECT_GT(harness.step({8, 512}, budget).outcome.revocations, 0);
+  for (const std::int64_t length : {480, 496}) {
+    const auto step = harness.step({8, length}, budget);
+    EXPECT_LE(step.outcome.peak_bytes, budget);
+    EXPECT_EQ(step.outcome.revocations, 0) << length << step.decision.plan->reason;
+  }
+  const auto step = harness.step({8, 504}, budget);
+  EXPECT_EQ(step.state, ControllerState::kPlanning) << step.decision.plan->reason;
+  EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes);
 }
 
 TEST(Controller, PlansAtOnceForTheShapeItSawTwice) {
@@ -213,16 +236,16 @@ TEST(Controller, EstimateNamesPeaksAndFrontier) {
 TEST(Controller, SnapshotNamesTheRegionOfEachPlan) {
   Harness harness({});
   const Bytes budget = harness.budget_at(kLongest, 0.4);
-  for (const std::int64_t length : {100, 200, 300, 400}) harness.step({8, length}, budget);
+  for (int i = 0; i < 30; ++i) harness.step({8, 100 * (1 + i % 4)}, budget);
   const auto snapshot = harness.controller->snapshot();
-  ASSERT_EQ(snapshot.plans.size(), 2u);
+  ASSERT_EQ(snapshot.plans.size(), 4u);
   for (const CachedPlan& entry : snapshot.plans) {
     ASSERT_EQ(entry.fits_up_to.size(), 1u);
     EXPECT_TRUE(entry.fits_up_to[0].covers(entry.plan->shape));
     EXPECT_GT(entry.measured_peak_bytes, Bytes(0));
   }
   EXPECT_FALSE(snapshot.learned.empty());
-  EXPECT_EQ(snapshot.recent_peaks.size(), 2u);
+  EXPECT_EQ(snapshot.recent_peaks.size(), 28u);
 }
 
 }  // namespace

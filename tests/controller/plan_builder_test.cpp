@@ -1,8 +1,8 @@
 #include "controller/plan_builder.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+
+#include <gtest/gtest.h>
 
 namespace pudica {
 namespace {

@@ -24,11 +24,17 @@ const SegmentKey kOptimizer{SegmentKind::kOptimizer, 0, Mode::keep(), 0};
 const SegmentKey kHead{SegmentKind::kHead, 0, Mode::keep(), 0};
 const SegmentKey kForward{SegmentKind::kForward, 0, Mode::keep(), 0};
 
+StepContext next_step(std::int64_t base, bool gradients = false) {
+  return {ShapeKey{1, 8}, Bytes(base), Bytes(0), gradients};
+}
+
 TEST(SegmentStore, SkipsTheStepThatMakesTheOptimizersState) {
   SegmentStore store = fake_store();
-  EXPECT_EQ(store.observe(outcome_of({1, 8}, kOptimizer, 200, 220), 0, nothing_released).observed,
-            0);
+  store.observe(outcome_of({1, 8}, kOptimizer, -70, 220), 0, nothing_released);
+  store.settle(next_step(200));
+  EXPECT_FALSE(store.predict(kOptimizer, {1, 8}).has_value());
   store.observe(outcome_of({1, 9}, kOptimizer, -100, 20), 0, nothing_released);
+  store.settle(next_step(1));
   EXPECT_EQ(store.predict(kOptimizer, {1, 10})->estimate.peak_bytes, 20);
 }
 
@@ -36,15 +42,17 @@ TEST(SegmentStore, AnOptimizerThatAlwaysLeavesBytesIsTakenInTheEnd) {
   SegmentStore store = fake_store();
   for (int i = 0; i < 4; ++i) {
     store.observe(outcome_of({1, 8}, kOptimizer, 200, 220), 0, nothing_released);
+    store.settle(next_step(200));
   }
   EXPECT_EQ(store.predict(kOptimizer, {1, 8})->estimate.peak_bytes, 220);
 }
 
 TEST(SegmentStore, SkipsMicroStepsInWhichTheOptimizerDidNotRun) {
   SegmentStore store = fake_store();
-  store.observe(outcome_of({1, 8}, kOptimizer, -5, 0), 0, nothing_released);
-  store.observe(outcome_of({1, 8}, kOptimizer, -5, 90), 0, nothing_released);
-  store.observe(outcome_of({1, 9}, kOptimizer, -5, 0), 0, nothing_released);
+  for (const std::int64_t peak : {0, 90, 0}) {
+    store.observe(outcome_of({1, 8 + peak}, kOptimizer, -5, peak), 0, nothing_released);
+    store.settle(next_step(0, true));
+  }
   EXPECT_EQ(store.predict(kOptimizer, {1, 9})->estimate.peak_bytes, 90);
 }
 

@@ -42,6 +42,7 @@ void teach(SegmentStore& store, std::vector<SegmentObservation> segments,
   store.observe(outcome, 0, [&store, &shape](std::uint16_t layer_class, std::uint8_t variant) {
     return released_by_full(store, shape, false, layer_class, variant);
   });
+  store.settle({shape, Bytes(0), Bytes(0), false});
 }
 
 StepStructure layers_of(std::vector<std::uint8_t> variants) {

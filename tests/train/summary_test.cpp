@@ -1,0 +1,112 @@
+#include "train/summary.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "train/sample_run.h"
+
+namespace pudica::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(SummaryTable, HasALineForEachPolicyInStraightColumns) {
+  const auto table = summary_table(to_json(sample_run()));
+  std::istringstream lines(table);
+  std::string header;
+  std::getline(lines, header);
+  const auto column = header.find("vs none") + std::string("vs none").size();
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    ASSERT_GT(line.size(), column);
+    EXPECT_EQ(line[column - 1], 'x') << line;
+  }
+  EXPECT_EQ(count, 3);
+  EXPECT_THAT(table, HasSubstr("1.050x"));
+  EXPECT_THAT(table, HasSubstr("99.5 %"));
+}
+
+TEST(SummaryTable, ShowsADashWhereNothingApplies) {
+  auto run = sample_run();
+  run.policies[1] = PolicyResult{};
+  run.policies[1].name = "full";
+  run.policies[1].status = PolicyStatus::kOom;
+  const auto table = summary_table(to_json(run));
+  EXPECT_THAT(table, HasSubstr("out of memory at step 0"));
+  EXPECT_THAT(table, HasSubstr(" - "));
+  EXPECT_THAT(table, Not(HasSubstr("null")));
+}
+
+TEST(Conclusion, SaysWhatItCostsAndWhetherTheBudgetHeld) {
+  auto run = sample_run();
+  const auto good = conclusion(to_json(run));
+  EXPECT_THAT(good, HasSubstr("stayed within the budget at +5.0 %"));
+  EXPECT_THAT(good, HasSubstr("recomputing every layer costs +30.0 %"));
+  run.policies[2].rows[15].peak = Bytes(2001);
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("went over the budget"));
+  run.policies[2].rows[15].peak = Bytes(2000);
+  run.policies[2].rows[15].overrun = true;
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("went over the budget"));
+}
+
+TEST(Conclusion, IsHonestAboutRunsThatDidNotEnd) {
+  auto run = sample_run();
+  run.policies[2].status = PolicyStatus::kFailed;
+  run.policies[2].detail = "the worker was killed";
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("did not finish"));
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("the worker was killed"));
+  run.policies[2].status = PolicyStatus::kInterrupted;
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("interrupted"));
+  run.policies.pop_back();
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("No policy `pudica`"));
+}
+
+TEST(Progress, FitsTheTerminal) {
+  StepRow row;
+  row.step = 9;
+  row.loss = 2.5;
+  row.peak = Bytes(1 << 20);
+  row.budget = Bytes(2 << 20);
+  for (const std::int64_t columns : {1, 20, 40, 80, 90, 200}) {
+    EXPECT_LT(std::ssize(Progress::line("pudica", row, 40, columns)), columns);
+  }
+  const auto whole = Progress::line("pudica", row, 40, 0);
+  EXPECT_THAT(whole, HasSubstr("step 10/40"));
+  EXPECT_THAT(whole, HasSubstr("loss 2.500"));
+  EXPECT_THAT(whole, HasSubstr("pudica"));
+  EXPECT_THAT(whole, HasSubstr("50 %"));
+}
+
+TEST(Progress, PrintsPlainLinesNowAndThenWithoutATerminal) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* stream = open_memstream(&text, &size);
+  Progress progress(stream, 0, 1000);
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    StepRow row;
+    row.step = i;
+    progress.show("none", row);
+    progress.show("full", row);
+  }
+  progress.finish();
+  std::fclose(stream);
+  const std::string written(text, size);
+  std::free(text);
+  const auto lines = std::count(written.begin(), written.end(), '\n');
+  EXPECT_GE(lines, 10);
+  EXPECT_LE(lines, 25);
+  EXPECT_THAT(written, Not(HasSubstr("\r")));
+  EXPECT_THAT(written, Not(HasSubstr("\033")));
+  EXPECT_THAT(written, HasSubstr("step 1000/1000"));
+}
+
+}  // namespace
+}  // namespace pudica::train

@@ -17,6 +17,17 @@ constexpr std::int64_t kWorthwhileShare = 4000;
 // Recorded steps that tell the times of several lengths apart.
 constexpr std::int64_t kTimeSamplesPerLength = 4;
 
+// An upper bound within this share of the point estimate is as good as certain: what rounds to
+// whole rows (masked tokens, say) never becomes exact, and need not.
+constexpr std::int64_t kCertainShare = 1000;
+
+bool is_certain(const StepModel& model, std::span<const std::uint8_t> choice) {
+  if (!model.fit) return false;
+  if (model.identified) return true;
+  const std::int64_t point = step_peak_bytes(model.point, choice);
+  return step_peak_bytes(model.upper, choice) - point <= point / kCertainShare;
+}
+
 }  // namespace
 
 void ControllerImpl::ShapeSet::insert(const ShapeKey& key) {
@@ -144,10 +155,9 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const ShapeKey
 }
 
 StepDecision ControllerImpl::plan_step(const StepContext& context, const StepModel& model) {
-  const bool certain = model.identified && model.fit;
   BuiltPlan built = built_plan(context, model, plans_.warm_choice(context));
-  const StepCosts& planned_on = certain ? model.point : model.upper;
-  const Bytes planned_peak = context.base_bytes + Bytes(step_peak_bytes(planned_on, built.choice));
+  const bool certain = is_certain(model, built.choice);
+  const Bytes planned_peak = context.base_bytes + Bytes(step_peak_bytes(model.upper, built.choice));
   CachedPlan entry;
   entry.choice = built.choice;
   entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
@@ -171,8 +181,7 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
 
 BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const {
-  const bool certain = model.identified && model.fit;
-  const StepCosts& costs = certain ? model.point : model.upper;
+  const StepCosts& costs = model.upper;  // equal to the point estimate where the data identify it
   bool usable = warm.size() == costs.layers.size();
   for (std::size_t i = 0; usable && i < warm.size(); ++i) {
     usable = warm[i] < costs.layers[i].modes.size();
@@ -186,10 +195,10 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   request.ample_fraction = options_.ample_fraction;
   BuiltPlan built =
       build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
-  if (certain) return built;
-  built.plan.revocable = true;
   built.plan.predicted_peak_bytes =
       context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice));
+  if (is_certain(model, built.choice)) return built;
+  built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;
 }

@@ -28,12 +28,11 @@ std::int32_t TimeCells::of(std::size_t layer, std::int64_t time_ns) const {
 }
 
 void Table::reserve_rows(std::size_t layers) {
-  const std::size_t stride = static_cast<std::size_t>(cells_.count() + kRowBlock);
-  const std::size_t needed = (layers + 1) * stride;
-  if (rows_stride_cells_ == cells_.count() && rows_.size() >= needed) return;
-  // The cells to the left of each row are never written, so they are set only here.
-  rows_.assign(std::max(needed, rows_.size()), kUnreachable);
-  rows_stride_cells_ = cells_.count();
+  const std::size_t needed = offset(layers + 1);
+  if (rows_.size() < needed) rows_.resize(needed);
+  // Tables of any width share the memory, which the second of two finds in the cache.
+  for (std::size_t i = 0; i <= layers; ++i)
+    std::fill_n(row(i) - kRowBlock, kRowBlock, kUnreachable);
 }
 
 std::int32_t Table::load_modes(std::size_t layer) {

@@ -66,7 +66,6 @@ class Table {
   const ScaledBytes* bytes_ = nullptr;
   TimeCells cells_;
   std::int64_t rounded_up_ns_ = 0;  // E+: most by which rounded time exceeds time
-  std::int32_t rows_stride_cells_ = 0;
   std::vector<std::int32_t> rows_;
   // [i]: rounded time of the slowest choice of the layers from i on. Past it every choice is in
   // reach and the row stays as it is; what is stored there is of no use.

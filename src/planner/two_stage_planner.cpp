@@ -43,7 +43,7 @@ class TwoStagePlanner final : public Planner {
   // Takes trial_, polished, as the best plan if it fits and is faster than the best so far.
   void offer_trial();
   bool offer_warm(const Chain& chain, std::span<const std::uint8_t> warm);
-  void run_table(Table* table, std::int32_t wanted_cells);
+  void run_table(std::int32_t wanted_cells);
   [[nodiscard]] ChainPlan finish(const Chain& chain) const;
   [[nodiscard]] bool proven() const { return bound_ns_ >= best_ns_; }
 
@@ -52,8 +52,7 @@ class TwoStagePlanner final : public Planner {
   ScaledBytes bytes_;
   LpCertificate certificate_;
   Polish polish_;
-  Table first_table_;
-  Table second_table_;
+  Table table_;
   FrontierPass frontier_;
 
   // Of the call in progress; times are over the fastest choice.
@@ -85,14 +84,14 @@ bool TwoStagePlanner::offer_warm(const Chain& chain, std::span<const std::uint8_
   return true;
 }
 
-void TwoStagePlanner::run_table(Table* table, std::int32_t wanted_cells) {
+void TwoStagePlanner::run_table(std::int32_t wanted_cells) {
   TimeCells cells;
   cells.set(candidates_.layers(), table_cells(candidates_.layers(), wanted_cells), best_ns_);
-  table->build(candidates_, bytes_, cells);
+  table_.build(candidates_, bytes_, cells);
   // A plan of best_ns_ or less is in the table's range, so the bound holds against it.
-  const std::int64_t bound = table->lower_bound_ns(bytes_.optimistic_units(budget_bytes_));
+  const std::int64_t bound = table_.lower_bound_ns(bytes_.optimistic_units(budget_bytes_));
   bound_ns_ = std::max(bound_ns_, std::min(bound, best_ns_));
-  if (table->plan(bytes_.safe_units(budget_bytes_), &trial_)) offer_trial();
+  if (table_.plan(bytes_.safe_units(budget_bytes_), &trial_)) offer_trial();
 }
 
 ChainPlan TwoStagePlanner::finish(const Chain& chain) const {
@@ -129,8 +128,8 @@ Result<ChainPlan> TwoStagePlanner::solve(const Chain& chain, std::int64_t availa
   if (proven()) return finish(chain);
 
   bytes_.scale(candidates_);
-  if (!warm_fits) run_table(&first_table_, options_.first_cells);
-  if (!proven()) run_table(&second_table_, options_.second_cells);
+  if (!warm_fits) run_table(options_.first_cells);
+  if (!proven()) run_table(options_.second_cells);
   return finish(chain);
 }
 

@@ -195,7 +195,8 @@ std::vector<Form> match_two_terms(const SizeSamples& raw) {
       if (form) found.push_back(*form);
     }
   }
-  std::ranges::stable_partition(found, [](const Form& form) { return form.coefficient > 0; });
+  std::stable_partition(found.begin(), found.end(),
+                        [](const Form& form) { return form.coefficient > 0; });
   return found;
 }
 

@@ -1,6 +1,7 @@
 // How a segment's model answers: predictions and their upper bounds, and the model in words.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "predictor/segment_model.h"
 
@@ -230,7 +231,8 @@ std::vector<LearnedQuantity> SegmentModel::describe() const {
   if (time_.samples() > 0) {
     PolynomialRows rows;
     rows.coefficients.push_back(time_.coefficients());
-    for (std::uint8_t i = 0; i < basis_->time_count(); ++i) rows.monomials.push_back(i);
+    rows.monomials.resize(basis_->time_count());
+    std::iota(rows.monomials.begin(), rows.monomials.end(), std::uint8_t{0});
     learned.push_back(describe_rows("seconds", rows));
     learned.back().basis =
         samples_.size() < 2 ? PredictionBasis::kScaled : PredictionBasis::kLeastSquares;

@@ -12,6 +12,9 @@ namespace {
 // Where sizes are rounded up, small blocks stay ambiguous for good: a difference this small
 // beside the whole does not make a prediction doubtful.
 constexpr double kNegligibleShare = 1e-3;
+// And blocks of unlike forms can share their rounded sizes at all shapes seen; taking one for the
+// other is wrong by a few granules.
+constexpr std::int64_t kRoundingSlackGranules = 8;
 
 std::int64_t to_bytes(double value) {
   if (!(value > 0)) return 0;
@@ -72,7 +75,9 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
 ExactModel ExactModel::build(std::span<const EventLog> logs, const ExactModelOptions& options) {
   ExactModel model;
   model.columns_ = options.basis->size();
-  model.rounds_ = options.granularity_bytes > 1;
+  if (options.granularity_bytes > 1) {
+    model.rounding_slack_bytes_ = kRoundingSlackGranules * options.granularity_bytes;
+  }
   std::vector<std::int64_t> monomials;
   for (const EventLog& log : logs) {
     monomials.insert(monomials.end(), log.monomials.begin(), log.monomials.end());
@@ -146,7 +151,8 @@ ExactModel::SizeRange ExactModel::range(const EventSize& size,
 void ExactModel::set_size(std::uint32_t size, const SizeRange& range) const {
   std::int64_t* roles = &scratch_[static_cast<std::size_t>(size) * kRoles];
   roles[static_cast<std::size_t>(Role::kAllocate)] = range.high;
-  // A block of the segment's own is freed with the size it was allocated with.
+  // A block of the segment's own is freed with the size it was allocated with. (Where an older
+  // block is freed while an own block of that size lives, the two are taken for each other.)
   roles[static_cast<std::size_t>(Role::kFreeOwn)] = -range.high;
   roles[static_cast<std::size_t>(Role::kFreeOlder)] = -range.low;
 }
@@ -180,17 +186,17 @@ ExactEstimate ExactModel::predict(std::span<const std::int64_t> monomials, doubl
   }
   if (!differs) return estimate;
   const auto [net, peak] = run_program();
-  estimate.net_upper_bytes = std::max(net, estimate.net_bytes);
-  estimate.peak_upper_bytes = std::max(peak, estimate.peak_bytes);
+  const std::int64_t slack = rounding_slack_bytes_;
+  estimate.net_upper_bytes = std::max(net, estimate.net_bytes) + slack;
+  estimate.peak_upper_bytes = std::max(peak, estimate.peak_bytes) + slack;
   estimate.identified = false;
-  if (rounds_ || interpolates_) {
+  if (slack > 0 || interpolates_) {
     for (const std::uint32_t i : doubtful_) {
       const SizeRange sizes = range(sizes_[i], monomials, volume);
       set_size(i, {sizes.high, sizes.low});
     }
     const auto [net_lower, peak_lower] = run_program();
-    const std::int64_t doubt =
-        std::max(estimate.net_upper_bytes - net_lower, estimate.peak_upper_bytes - peak_lower);
+    const std::int64_t doubt = std::max(net - net_lower, peak - peak_lower);
     estimate.identified =
         static_cast<double>(doubt) <= kNegligibleShare * static_cast<double>(estimate.peak_bytes);
   }

@@ -1,7 +1,7 @@
 // The exact model of a segment: its allocations and frees, event by event, as functions of the
 // shape. Net and peak are the running sum and its maximum, so the terms of the maximum are learned
-// apart and extrapolate exactly, which a fit of the peak itself cannot (docs: the peak of explicit
-// attention is a maximum of polynomials).
+// apart and extrapolate exactly, which a fit of the peak itself cannot: the peak of explicit
+// attention is a maximum of polynomials.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,8 @@ struct ExactModelOptions {
   SingleShapeRule single_shape = SingleShapeRule::kProportional;
 };
 
+// Upper bounds take every size at the largest of its readings, and frees of older blocks at the
+// smallest. They assume that unlike blocks do not share their sizes at all shapes seen.
 struct ExactEstimate {
   std::int64_t net_bytes = 0;
   std::int64_t peak_bytes = 0;
@@ -101,7 +103,7 @@ class ExactModel {
   mutable std::vector<std::int64_t> scratch_;
   std::vector<std::uint32_t> doubtful_;  // sizes with more than one reading
   std::size_t columns_ = 0;
-  bool rounds_ = false;  // sizes are rounded up: small blocks stay ambiguous
+  std::int64_t rounding_slack_bytes_ = 0;  // of upper bounds, where sizes are rounded up
   bool interpolates_ = false;
 };
 

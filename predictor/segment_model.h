@@ -29,7 +29,8 @@ struct StoredSample {
 
 // Learns one segment. Bytes: the exact model of the log that most recent shapes share, where two
 // shapes share one; else polynomials of net and peak; else the one shape scaled. Memory is bounded
-// by the distinct shapes kept: the oldest goes first, the extremes of each dimension stay.
+// by the distinct shapes kept: the oldest goes first, the extremes of each dimension stay. A full
+// store does not take in what the exact model predicts already.
 // Not thread-safe.
 class SegmentModel {
  public:

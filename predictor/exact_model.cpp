@@ -140,7 +140,8 @@ ExactModel::SizeRange ExactModel::range(const EventSize& size,
     range.low = size.fit->is_tested() ? to_bytes(size.fit->value(monomials) - slack) : 0;
     range.high = to_bytes(size.fit->value(monomials) + slack);
   }
-  if (size.fit || size.is_weak) {
+  const bool untested = size.fit && !size.fit->is_tested();
+  if (untested || size.is_weak) {
     const double growth = std::max(1.0, volume / size.volume_of_largest);
     const auto scaled = to_bytes(static_cast<double>(size.largest_bytes) * growth);
     range.high = std::max(range.high, scaled);

@@ -12,6 +12,10 @@ namespace {
 // Which log a segment produces is judged by its last shapes.
 constexpr std::size_t kRecentShapes = 8;
 constexpr std::size_t kMostGroups = 4;
+// Shapes after which an exact model is not doubted for one odd sample, and samples that must agree
+// among themselves to replace it.
+constexpr std::size_t kSettledShapes = 4;
+constexpr std::size_t kRecentAgreement = 3;
 constexpr std::int64_t kLargestSum = kLargestValue << 14U;
 
 std::uint64_t signature_of(std::span<const std::int64_t> deltas) {
@@ -107,11 +111,39 @@ bool SegmentModel::store(StoredSample sample) {
     evicted = true;
   }
   sample.order = next_order_++;
+  const bool was_exact = !groups_.empty() && !groups_.front().model.interpolates() &&
+                         groups_.front().shapes >= kSettledShapes;
+  if (was_exact && !confirmed && !turned_at_) turned_at_ = sample.order;
   hashes_.push_back(sample.shape.hash());
   samples_.push_back(std::move(sample));
   if (confirmed && !evicted) return false;
   refit();
+  if (turned_at_) forget_before_the_turn();
   return true;
+}
+
+// Where a settled exact model was contradicted: once the samples since then agree with one another
+// exactly, the older ones belong to what the segment used to be.
+void SegmentModel::forget_before_the_turn() {
+  if (!groups_.empty() && !groups_.front().model.interpolates()) {
+    turned_at_.reset();  // the contradiction fitted in after all
+    return;
+  }
+  SegmentModel recent(key_, options_, dimensions());
+  for (const StoredSample& sample : samples_) {
+    if (sample.order < *turned_at_) continue;
+    recent.samples_.push_back(sample);
+    recent.hashes_.push_back(sample.shape.hash());
+  }
+  if (recent.samples_.size() < kRecentAgreement) return;
+  recent.refit();
+  const bool exact = !recent.groups_.empty() && !recent.groups_.front().model.interpolates() &&
+                     recent.groups_.front().shapes >= kRecentAgreement;
+  if (!exact) return;
+  samples_ = std::move(recent.samples_);
+  hashes_ = std::move(recent.hashes_);
+  turned_at_.reset();
+  refit();
 }
 
 // True if storing the sample would leave the models as they are.

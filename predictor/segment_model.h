@@ -81,6 +81,7 @@ class SegmentModel {
 
   void refit();
   void refit_groups();
+  void forget_before_the_turn();
   void refit_polynomials();
   [[nodiscard]] std::vector<Group> rank_groups() const;
   [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
@@ -102,6 +103,8 @@ class SegmentModel {
   std::vector<StoredSample> samples_;  // by age of what is stored, oldest first
   std::vector<std::size_t> hashes_;    // of the samples' shapes
   std::uint64_t next_order_ = 1;
+  // Order of the first sample that contradicted a settled exact model.
+  std::optional<std::uint64_t> turned_at_;
   std::int64_t observations_ = 0;
   std::vector<Group> groups_;                 // the preferred one first
   std::optional<PolynomialFit> polynomials_;  // where no group serves

@@ -16,7 +16,7 @@ namespace pudica {
 struct Plan {
   std::uint64_t id = 0;
   ShapeKey shape;
-  std::vector<Mode> modes;             // by layer index; layers beyond it run `default_mode`
+  std::vector<Mode> modes;  // by layer index; layers beyond it run `default_mode`
   Mode default_mode = Mode::keep();
   // Per layer, may be shorter than `modes` (then 0). 1: this `full` layer is recomputed as one with
   // the `full` layer before it (a joint segment); only the segment's first input is held.
@@ -26,11 +26,15 @@ struct Plan {
   bool teach_first_of_class = false;
   // Kept layers own their saved tensors, so that they can be revoked. False: hook-free keep.
   bool revocable = true;
-  bool feasible = true;                // false: even the floor exceeds the budget
-  Bytes predicted_peak_bytes{0};       // absolute, base included; 0: not predicted
+  bool feasible = true;           // false: even the floor exceeds the budget
+  Bytes predicted_peak_bytes{0};  // absolute, base included; 0: not predicted
   double predicted_extra_seconds = 0;
-  double certified_gap_seconds = 0;    // no plan that fits is faster by more than this
-  std::string reason;                  // in words, for `explain`
+  double certified_gap_seconds = 0;  // no plan that fits is faster by more than this
+  // Predicted bytes above what is live when a layer's forward, or its backward, begins; empty: not
+  // predicted. The hook layer makes this much room first.
+  std::vector<std::int64_t> forward_need_bytes;
+  std::vector<std::int64_t> backward_need_bytes;
+  std::string reason;  // in words, for `explain`
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;

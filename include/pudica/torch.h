@@ -1,15 +1,15 @@
 // The hook layer's API for LibTorch programs: attach, run layers, hold the budget.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include "pudica/bytes.h"
 #include "pudica/plan.h"
@@ -50,16 +50,16 @@ struct AttachOptions {
 struct StepReport {
   std::uint64_t step = 0;
   ShapeKey shape;
-  PlanPtr plan;               // null: no plan (detached or standing down)
+  PlanPtr plan;  // null: no plan (detached or standing down)
   Bytes base_bytes{0};
-  Bytes peak_bytes{0};        // measured
+  Bytes peak_bytes{0};  // measured
   Bytes budget_bytes{0};
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // by plan or after a revocation
   std::int64_t revocations = 0;
   bool overrun = false;
-  bool recorded = false;      // a learning step: segments were measured
-  std::int64_t plan_ns = 0;   // time spent in begin_step of the policy
+  bool recorded = false;     // a learning step: segments were measured
+  std::int64_t plan_ns = 0;  // time spent in begin_step of the policy
 };
 
 // One attached model. Not thread-safe: the methods are called by the thread that trains; the
@@ -98,8 +98,9 @@ class Handle {
     std::int64_t index = 0;
     for (auto item = sequential->begin(); item != sequential->end(); ++item, ++index) {
       auto module = *item;  // AnyModule: shared ownership, lives until the backward
-      input = layer(index, [module](const at::Tensor& x) mutable { return module.forward(x); },
-                    input, module_options(*module.ptr()));
+      input = layer(
+          index, [module](const at::Tensor& x) mutable { return module.forward(x); }, input,
+          module_options(*module.ptr()));
     }
     return input;
   }
@@ -112,8 +113,9 @@ class Handle {
       auto module = std::dynamic_pointer_cast<Module>(item);
       TORCH_CHECK(module, "pudica: module ", index, " of the list is a ", item->name(),
                   ", expected the type given to run_as");
-      input = layer(index, [module](const at::Tensor& x) { return module->forward(x); }, input,
-                    module_options(*module));
+      input = layer(
+          index, [module](const at::Tensor& x) { return module->forward(x); }, input,
+          module_options(*module));
       ++index;
     }
     return input;

@@ -21,6 +21,10 @@ constexpr std::int64_t kTimeSamplesPerLength = 4;
 // whole rows (masked tokens, say) never becomes exact, and need not.
 constexpr std::int64_t kCertainShare = 1000;
 
+// Steps recorded all the same while a certain prediction is not exact: they tell rounding, which
+// stays, from samples of a past that is over.
+constexpr std::int64_t kMostCuriousWhenCertain = 8;
+
 bool is_certain(const StepModel& model, std::span<const std::uint8_t> choice) {
   if (!model.fit) return false;
   if (model.identified) return true;
@@ -169,7 +173,11 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   // Bytes are known from two shapes; times of several lengths need a few more to come apart.
   const auto lengths = static_cast<std::int64_t>(context.shape.size()) - 1;
   const bool times_thin = lengths > 1 && recorded_steps_ < kTimeSamplesPerLength * lengths;
-  if ((!certain || times_thin) && curious_steps_ < options_.warmup_max_steps) {
+  const bool exact = model.identified && model.fit;
+  const std::int64_t most_curious =
+      certain && !times_thin ? std::min(kMostCuriousWhenCertain, options_.warmup_max_steps)
+                             : options_.warmup_max_steps;
+  if ((!exact || times_thin) && curious_steps_ < most_curious) {
     record = true;
     ++curious_steps_;
   }

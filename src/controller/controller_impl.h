@@ -114,8 +114,9 @@ class ControllerImpl final : public Controller {
   std::int64_t learning_steps_ = 0;    // since learning last began
   std::int64_t curious_steps_ = 0;     // recorded while planning, since learning last began
   bool relearning_ = false;            // a drift or a new structure: record before planning again
-  bool forget_misfits_ = false;        // of the next recorded step: it is a drift
+  std::int32_t doubtful_steps_ = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked_ = false;  // in the last step that taught
+  bool judge_drift_ = false;         // the next recorded step tells whether the drift was real
   bool broken_ = false;                // an exception was contained: stand down
   ShapeSet to_record_;                 // when they appear next
   ShapeSet recorded_again_;            // recorded for a misfit before

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::size_t kRecentPeaks = 256;
 
+// After a drift: a segment that the first recorded steps do not show must not keep its old samples.
+constexpr std::int32_t kDoubtfulSteps = 12;
+
 }  // namespace
 
 void ControllerImpl::end_step(const StepOutcome& outcome) {
@@ -63,7 +66,8 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
     ++counters_.drifts;
     begin_learning();
     relearning_ = true;
-    forget_misfits_ = true;
+    doubtful_steps_ = kDoubtfulSteps;
+    judge_drift_ = true;
   }
 }
 
@@ -71,16 +75,17 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
   const bool gradients = outcome.context.gradients_present;
   const std::uint64_t version = store_.predictor().version();
-  const bool drifted = forget_misfits_;
+  const bool doubtful = doubtful_steps_ > 0;
+  const bool drifted = std::exchange(judge_drift_, false);
   const auto released = [this, &shape, gradients](std::uint16_t layer_class, std::uint8_t variant) {
     return released_by_full(store_, shape, gradients, layer_class, variant);
   };
   const ObserveReport report =
-      store_.observe(outcome, drifted ? options_.warmup_fit_error : 0.0, released);
+      store_.observe(outcome, doubtful ? options_.warmup_fit_error : 0.0, released);
   if (report.observed == 0) return;
   ++recorded_steps_;
   relearning_ = false;
-  forget_misfits_ = false;
+  if (doubtful) --doubtful_steps_;
   if (to_record_.contains(shape)) {
     to_record_.erase(shape);
     recorded_again_.insert(shape);

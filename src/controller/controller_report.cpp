@@ -169,7 +169,8 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       plans_.clear();
       begin_learning();
       relearning_ = false;
-      forget_misfits_ = false;
+      doubtful_steps_ = 0;
+      judge_drift_ = false;
       broken_ = false;
       drift_.reset();
       return {};

@@ -55,13 +55,50 @@ std::string budget_text(const PlanRequest& request) {
 void take_choice(BuiltPlan& built, const StepCosts& costs, const PlanRequest& request,
                  Choice choice) {
   built.plan.modes.clear();
+  built.plan.forward_need_bytes.clear();
+  built.plan.backward_need_bytes.clear();
   for (std::size_t i = 0; i < choice.size(); ++i) {
-    built.plan.modes.push_back(costs.layers[i].modes[choice[i]].mode);
+    const LayerModeCosts& mode = costs.layers[i].modes[choice[i]];
+    built.plan.modes.push_back(mode.mode);
+    built.plan.forward_need_bytes.push_back(mode.forward_peak_bytes);
+    built.plan.backward_need_bytes.push_back(mode.backward_peak_bytes);
   }
   built.plan.predicted_peak_bytes =
       request.context.base_bytes + Bytes(step_peak_bytes(costs, choice));
   built.plan.predicted_extra_seconds = step_extra_seconds(costs, choice);
   built.choice = std::move(choice);
+}
+
+// The same modes within each class, those that keep least first: identical layers have the least
+// peak in this order where the backward's transient does not depend on the mode (adjacent
+// exchange), and a lower peak at the same time leaves more room for what was not foreseen.
+Choice early_first(const StepCosts& costs, const Choice& choice) {
+  const auto kept = [&costs](std::size_t layer, std::uint8_t mode) {
+    const LayerModeCosts& mode_costs = costs.layers[layer].modes[mode];
+    return mode_costs.forward_net_bytes - mode_costs.released_bytes;
+  };
+  Choice sorted = choice;
+  std::vector<std::uint8_t> done(choice.size(), 0);
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    if (done[i] != 0) continue;
+    std::vector<std::size_t> members;
+    for (std::size_t j = i; j < choice.size(); ++j) {
+      const bool same = costs.layers[j].layer_class == costs.layers[i].layer_class &&
+                        costs.layers[j].modes.size() == costs.layers[i].modes.size();
+      if (same && done[j] == 0) members.push_back(j);
+    }
+    Choice modes;
+    for (const std::size_t j : members) {
+      modes.push_back(choice[j]);
+      done[j] = 1;
+    }
+    std::ranges::sort(modes,
+                      [&](std::uint8_t a, std::uint8_t b) { return kept(i, a) < kept(i, b); });
+    for (std::size_t k = 0; k < members.size(); ++k) sorted[members[k]] = modes[k];
+  }
+  const bool better = step_peak_bytes(costs, sorted) <= step_peak_bytes(costs, choice) &&
+                      step_extra_seconds(costs, sorted) <= step_extra_seconds(costs, choice);
+  return better ? sorted : choice;
 }
 
 // Nothing fits within the margin: the plan of least peak, and among those the fastest.
@@ -118,7 +155,7 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
     if (solved) {
       plan.certified_gap_seconds = 1e-9 * static_cast<double>(std::max<std::int64_t>(
                                               0, solved->time_ns - solved->lower_bound_ns));
-      take_choice(built, costs, request, std::move(solved->choice));
+      take_choice(built, costs, request, early_first(costs, solved->choice));
       plan.reason = describe(plan.modes) + ": keeping all needs " + format_bytes(keep_all) + ", " +
                     budget_text(request);
     } else {

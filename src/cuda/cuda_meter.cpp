@@ -3,16 +3,16 @@
 //
 // In use are the bytes of active blocks (allocated, or freed and waiting for a stream). The cap is
 // on what the allocator has reserved from the device, because that is what kills a run.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <mutex>
 
 #include "torch/meter.h"
 #include "torch/recorder.h"
@@ -150,8 +150,8 @@ CudaMeter* find_meter(c10::DeviceIndex device) {
 class RevokeOnMiss final : public c10::FreeMemoryCallback {
  public:
   bool Execute() override {
-    const bool capturing = c10::cuda::currentStreamCaptureStatusMayInitCtx() !=
-                           c10::cuda::CaptureStatus::None;
+    const bool capturing =
+        c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
     if (capturing) return false;
     CudaMeter* meter = find_meter(c10::cuda::current_device());
     return meter != nullptr && meter->on_cache_miss();

@@ -1,10 +1,10 @@
 #include "torch/ambient.h"
 
+#include <mutex>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
-
-#include <mutex>
 
 namespace pudica::hooks {
 namespace {

@@ -1,13 +1,13 @@
 // Ambient: the thread's state that a layer's forward depends on beside its inputs.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include <ATen/Tensor.h>
 #include <ATen/core/MT19937RNGEngine.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
-
-#include <cstdint>
-#include <optional>
 
 namespace pudica::hooks {
 

@@ -1,9 +1,9 @@
-#include <ATen/ATen.h>
-
 #include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string>
+
+#include <ATen/ATen.h>
 
 #include "pudica/controller.h"
 #include "pudica/torch.h"
@@ -111,8 +111,8 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
   {
     const std::lock_guard lock(devices_mutex);
     if (!attached_devices.insert(device).second) {
-      return Error{ErrorCode::kUnavailable, "another handle is attached to device " + device +
-                                                "; detach it first"};
+      return Error{ErrorCode::kUnavailable,
+                   "another handle is attached to device " + device + "; detach it first"};
     }
   }
   auto session = std::make_unique<hooks::Session>(std::move(options), *meter);

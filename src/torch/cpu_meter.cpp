@@ -1,10 +1,10 @@
 // The CPU meter: torch's CPU allocator with a count in front of every block.
+#include <cstring>
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
-
-#include <cstring>
 
 #include "torch/meter.h"
 #include "torch/recorder.h"

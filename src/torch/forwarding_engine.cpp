@@ -1,13 +1,13 @@
 #include "torch/forwarding_engine.h"
 
+#include <mutex>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <ATen/SavedTensorHooks.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
-
-#include <mutex>
-#include <vector>
 
 namespace pudica::hooks {
 namespace {

@@ -6,9 +6,9 @@
 // backward on CUDA).
 #pragma once
 
-#include <torch/csrc/autograd/saved_variable_hooks.h>
-
 #include <memory>
+
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 
 namespace pudica::hooks {
 

@@ -1,14 +1,14 @@
 #include "torch/frame.h"
 
+#include <algorithm>
+#include <exception>
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
-
-#include <algorithm>
-#include <exception>
-#include <utility>
 
 #include "torch/registry.h"
 
@@ -34,7 +34,8 @@ void require_unmodified(std::uint32_t now, std::uint32_t then) {
               now, "; expected version ", then, " instead");
 }
 
-// A wrapper object of another language owns a reference; releasing it may need that language's lock.
+// A wrapper object of another language owns a reference; releasing it may need that language's
+// lock.
 bool has_wrapper(const at::Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr) return true;
   return tensor.has_storage() &&

@@ -2,16 +2,16 @@
 // can be dropped and recovered.
 #pragma once
 
-#include <ATen/Tensor.h>
-#include <c10/core/Device.h>
-#include <torch/csrc/autograd/saved_variable.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include <ATen/Tensor.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include "torch/ambient.h"
 #include "torch/forwarding_engine.h"
@@ -50,7 +50,7 @@ class LayerDepth {
 };
 
 struct FrameOptions {
-  bool store = true;                // fill the slots in forward (keep); false: drop (full)
+  bool store = true;                   // fill the slots in forward (keep); false: drop (full)
   std::shared_ptr<Registry> registry;  // set: the frame can be revoked
   std::int32_t layer = -1;
   std::uint16_t layer_class = 0;

@@ -2,10 +2,10 @@
 // process ends.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <atomic>
 #include <cstdint>
+
+#include <c10/core/Device.h>
 
 namespace pudica::hooks {
 

@@ -1,9 +1,9 @@
 #include "torch/registry.h"
 
-#include <torch/csrc/autograd/graph_task.h>
-
 #include <algorithm>
 #include <vector>
+
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "torch/frame.h"
 

@@ -1,12 +1,12 @@
 #include "torch/session.h"
 
-#include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
-#include <torch/csrc/autograd/engine.h>
-
 #include <chrono>
 #include <exception>
 #include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include "base/log.h"
 
@@ -33,7 +33,7 @@ Session::Session(AttachOptions options, Meter& meter)
     : options_(std::move(options)),
       meter_(meter),
       registry_(std::make_shared<Registry>(meter)),
-      state_(std::make_shared<StepState>()) {
+      state_(std::make_shared<StepState>(registry_)) {
   set_budget(options_.budget_bytes);
   meter_.set_pressure_callback(&revoke_callback, registry_.get());
 }
@@ -103,12 +103,11 @@ void Session::begin_step(const ShapeKey& shape) {
   decision_ = {};
   const auto begin = Clock::now();
   if (!policy_failed_) {
-    contain("the policy's begin_step",
-            [&] { decision_ = options_.policy->begin_step(context_); });
+    contain("the policy's begin_step", [&] { decision_ = options_.policy->begin_step(context_); });
     if (policy_failed_) decision_ = {};
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  state_->begin(step_, decision_.record);
+  state_->begin(step_, decision_.record, decision_.plan);
   if (decision_.record) {
     meter_.set_recorder(&state_->recorder());
     state_->mark(MarkKind::kStepBegin, -1);
@@ -190,6 +189,9 @@ std::vector<at::Tensor> Session::layer(std::int64_t /*index*/, const LayerFuncti
   calls_.push_back(call);
   const bool recording = decision_.record;
   if (recording) state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
+  if (decision_.plan && ordinal < decision_.plan->forward_need_bytes.size()) {
+    registry_->make_room(decision_.plan->forward_need_bytes[ordinal]);
+  }
   const auto begin = Clock::now();
   std::vector<at::Tensor> outputs;
   try {
@@ -308,8 +310,8 @@ StepReport Session::end_step() {
         options_.policy->on_structure(structure_);
       }
       const double seconds = std::chrono::duration<double>(Clock::now() - step_began_).count();
-      StepOutcome outcome{context_, decision_.plan, report.peak_bytes, seconds, report.revocations,
-                          report.overrun, call_failed_, {}};
+      StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
+                          report.revocations, report.overrun, call_failed_,      {}};
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         outcome.segments =
             build_observations(state_->recorder(), recorded_calls(), context_.gradients_present);

@@ -23,16 +23,18 @@ namespace pudica::hooks {
 // session. Thread-safe.
 class StepState final : public FrameObserver, public std::enable_shared_from_this<StepState> {
  public:
-  StepState() : recorder_(kEventCapacity) {}
-
   void before_recompute(std::int32_t layer) noexcept override;
   void after_recompute(std::int32_t layer) noexcept override;
   void revoked(std::int32_t layer) noexcept override;
   void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                           const std::string& what) noexcept override;
 
+  // Before a recompute, as much room is made in `registry` as the plan foresees.
+  explicit StepState(std::shared_ptr<Registry> registry)
+      : recorder_(kEventCapacity), registry_(std::move(registry)) {}
+
   // Starts counting a new step; marks go to the recorder only if `recording`.
-  void begin(std::uint64_t step, bool recording);
+  void begin(std::uint64_t step, bool recording, PlanPtr plan);
   void mark(MarkKind kind, std::int32_t layer);
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
@@ -49,6 +51,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   static constexpr std::size_t kEventCapacity = std::size_t{1} << 18U;
 
   Recorder recorder_;
+  std::shared_ptr<Registry> registry_;
+  PlanPtr plan_;  // guarded by mutex_
   std::atomic<bool> recording_{false};
   std::atomic<std::uint64_t> step_{0};
   std::atomic<std::int64_t> recomputes_{0};

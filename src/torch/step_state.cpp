@@ -5,7 +5,7 @@
 
 namespace pudica::hooks {
 
-void StepState::begin(std::uint64_t step, bool recording) {
+void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan) {
   recomputes_.store(0);
   backward_begun_.store(false);
   backward_ended_.store(false);
@@ -14,6 +14,7 @@ void StepState::begin(std::uint64_t step, bool recording) {
   {
     const std::lock_guard lock(mutex_);
     revoked_.clear();
+    plan_ = std::move(plan);
   }
   step_.store(step);
   recording_.store(recording);
@@ -45,6 +46,15 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
 
 void StepState::before_recompute(std::int32_t layer) noexcept {
   recomputes_.fetch_add(1);
+  std::int64_t need = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto index = static_cast<std::size_t>(layer);
+    if (plan_ && index < plan_->backward_need_bytes.size()) {
+      need = plan_->backward_need_bytes[index];
+    }
+  }
+  if (need > 0) registry_->make_room(need);
   mark(MarkKind::kRecomputeBegin, layer);
 }
 

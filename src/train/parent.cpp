@@ -20,6 +20,10 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::minutes kReplyTimeout{60};  // of one step or one calibration
+constexpr std::chrono::milliseconds kStopCheck{200};
+
+// Whether a stop waits for the answer: a step is finished, a calibration is not.
+enum class OnStop { kWait, kGiveUp };
 
 volatile sig_atomic_t g_stop = 0;
 
@@ -60,7 +64,9 @@ class Parent {
 
  private:
   Result<WorkerProcess> start_worker() const;
-  std::optional<Failure> ask(WorkerProcess& worker, const json& command, json& reply);
+  std::optional<Failure> ask(WorkerProcess& worker, const json& command, OnStop on_stop,
+                             json& reply);
+  Result<json> answer_of(WorkerProcess& worker, OnStop on_stop);
   std::optional<Failure> calibrate();
   std::optional<Failure> resolve_budget(const Calibration& calibration);
   std::optional<Failure> start_lanes();
@@ -88,8 +94,20 @@ Result<WorkerProcess> Parent::start_worker() const {
   return WorkerProcess::start(start);
 }
 
-std::optional<Failure> Parent::ask(WorkerProcess& worker, const json& command, json& reply) {
-  auto answer = worker.ask(command, kReplyTimeout);
+Result<json> Parent::answer_of(WorkerProcess& worker, OnStop on_stop) {
+  const auto deadline = std::chrono::steady_clock::now() + kReplyTimeout;
+  for (;;) {
+    auto answer = worker.receive(on_stop == OnStop::kWait ? kReplyTimeout : kStopCheck);
+    const bool waiting = !answer && worker.alive() && on_stop == OnStop::kGiveUp &&
+                         std::chrono::steady_clock::now() < deadline;
+    if (!waiting || parent_.stopping()) return answer;
+  }
+}
+
+std::optional<Failure> Parent::ask(WorkerProcess& worker, const json& command, OnStop on_stop,
+                                   json& reply) {
+  const auto sent = worker.send(command);
+  auto answer = sent ? answer_of(worker, on_stop) : Result<json>(sent.error());
   if (!answer) {
     worker.kill();
     return Failure{answer.error().message};
@@ -117,7 +135,7 @@ std::optional<Failure> Parent::calibrate() {
   if (!worker) return Failure{worker.error().message};
   progress_.note("measuring what the longest batches need ...");
   json reply;
-  if (auto failure = ask(*worker, {{"cmd", "calibrate"}}, reply)) return failure;
+  if (auto failure = ask(*worker, {{"cmd", "calibrate"}}, OnStop::kGiveUp, reply)) return failure;
   const auto floor = bytes_field(reply, "floor_bytes");
   const auto keep_all = bytes_field(reply, "keep_all_bytes");
   if (!floor || !keep_all) {
@@ -187,8 +205,9 @@ std::optional<Failure> Parent::start_lanes() {
   for (auto& lane : lanes_) {
     if (parent_.stopping()) break;
     json reply;
-    auto failure = ask(lane.worker, setup_command(names[lane.policy]), reply);
+    auto failure = ask(lane.worker, setup_command(names[lane.policy]), OnStop::kGiveUp, reply);
     if (!failure) continue;
+    if (parent_.stopping()) break;
     if (failure->usage) return failure;
     end_lane(lane, *failure);
   }
@@ -206,7 +225,7 @@ void Parent::end_lane(Lane& lane, const Failure& failure) {
 
 void Parent::step(Lane& lane, std::int64_t index) {
   json reply;
-  auto failure = ask(lane.worker, {{"cmd", "step"}, {"i", index}}, reply);
+  auto failure = ask(lane.worker, {{"cmd", "step"}, {"i", index}}, OnStop::kWait, reply);
   if (!failure) {
     auto row = step_row_from_json(reply);
     if (row) {
@@ -231,10 +250,10 @@ void Parent::train() {
 }
 
 void Parent::finish(Lane& lane) {
-  if (!lane.worker.alive()) return;
   auto& policy = run_.policies[lane.policy];
+  if (!lane.worker.alive() || policy.rows.empty()) return;
   json reply;
-  if (auto failure = ask(lane.worker, {{"cmd", "finish"}}, reply)) {
+  if (auto failure = ask(lane.worker, {{"cmd", "finish"}}, OnStop::kWait, reply)) {
     end_lane(lane, *failure);
     return;
   }
@@ -248,7 +267,10 @@ void Parent::finish(Lane& lane) {
 }
 
 int Parent::fail(const Failure& failure) {
-  if (parent_.stopping()) return kExitInterrupted;
+  if (parent_.stopping()) {
+    progress_.note("interrupted before the first step: nothing to write");
+    return kExitInterrupted;
+  }
   progress_.note("pudica-train: " + failure.message);
   return failure.usage ? kExitUsage : kExitFailed;
 }
@@ -266,7 +288,10 @@ int Parent::conclude() {
   const auto result = to_json(run_);
   fmt::print(parent_.table_stream, "\n{}\n{}\n", summary_table(result), conclusion(result));
   const auto written = write_results(run_, options_.out);
-  if (!written) return fail({written.error().message});
+  if (!written) {
+    progress_.note("pudica-train: " + written.error().message);
+    return kExitFailed;
+  }
   fmt::print(parent_.table_stream, "Results: {}\n",
              (std::filesystem::path(options_.out) / "report.html").string());
   std::fflush(parent_.table_stream);

@@ -49,7 +49,7 @@ std::string table_row(const json& policy, std::size_t index) {
   const auto& digest = policy["params_sha256"];
   std::string row = name == "pudica" ? "<tr class=\"chosen\">" : "<tr>";
   row += fmt::format("<td><span class=\"dot\" style=\"background:var(--c{})\"></span>{}</td>",
-                     index % 10, escape_html(name));
+                     colour_of(name, index), escape_html(name));
   row += cell(time ? fmt::format("{:.1f} ms", *time * 1e3) : "-");
   row += cell(ratio ? fmt::format("{:.3f}x", *ratio) : "-");
   row += cell(warmup ? fmt::format("{:+.1f} steps", *warmup) : "-");
@@ -122,10 +122,12 @@ std::string footer(const json& result) {
 // What the charts draw: columns, shorter than objects by half.
 json chart_data(const RunResult& run) {
   json data = {{"budget", run.budget.count()}, {"policies", json::array()}};
+  std::size_t index = 0;
   for (const auto& policy : run.policies) {
-    json entry = {{"name", policy.name},      {"step", json::array()}, {"shape", json::array()},
-                  {"seconds", json::array()}, {"peak", json::array()}, {"learning", json::array()},
-                  {"plans", json::array()}};
+    json entry = {{"name", policy.name},       {"color", colour_of(policy.name, index++)},
+                  {"step", json::array()},     {"shape", json::array()},
+                  {"seconds", json::array()},  {"peak", json::array()},
+                  {"learning", json::array()}, {"plans", json::array()}};
     for (const auto& row : policy.rows) {
       entry["step"].push_back(row.step);
       entry["shape"].push_back(row.shape);
@@ -176,6 +178,14 @@ std::string fill(std::string_view page, const std::map<std::string, std::string>
 }
 
 }  // namespace
+
+std::size_t colour_of(const std::string& policy, std::size_t index) {
+  constexpr std::size_t kColours = 10;
+  constexpr std::size_t kPudica = 5;
+  if (policy == "pudica") return kPudica;
+  const auto other = index % (kColours - 1);
+  return other < kPudica ? other : other + 1;
+}
 
 std::string escape_html(std::string_view text) {
   std::string safe;

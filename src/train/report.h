@@ -1,6 +1,7 @@
 // report.html: one run on one page that needs nothing else, no network either.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,9 @@ namespace pudica::train {
 
 // The whole page.
 std::string report_html(const RunResult& run);
+
+// The style's colour of a policy, 0 to 9: `pudica` always has the same.
+std::size_t colour_of(const std::string& policy, std::size_t index);
 
 // Text made safe between tags and in attributes.
 std::string escape_html(std::string_view text);

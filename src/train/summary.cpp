@@ -99,7 +99,7 @@ std::string summary_table(const nlohmann::json& result) {
 
 std::string conclusion(const nlohmann::json& result) {
   const auto* policy = find_policy(result, "pudica");
-  if (policy == nullptr) return "No policy `pudica` in this run: nothing to compare with.";
+  if (policy == nullptr) return "No policy pudica in this run: nothing to compare with.";
   const auto status = (*policy)["status"].get<std::string>();
   const auto budget = bytes_text(result, "budget_bytes");
   if (status == "interrupted") {
@@ -107,13 +107,13 @@ std::string conclusion(const nlohmann::json& result) {
   }
   if (status != "ok") {
     const auto detail = (*policy)["detail"];
-    return fmt::format("`pudica` did not finish under {}: {}.", budget,
+    return fmt::format("pudica did not finish under {}: {}.", budget,
                        detail.is_string() ? detail.get<std::string>() : status);
   }
   const auto ratio = number(*policy, "time_vs_none");
   const auto used = number(*policy, "budget_used");
   const bool held = used && *used <= 1 && (*policy)["overruns"].get<std::int64_t>() == 0;
-  std::string text = fmt::format("Keeping everything needs {}. With {} `pudica` {}",
+  std::string text = fmt::format("Keeping everything needs {}. With {} pudica {}",
                                  bytes_text(result, "keep_all_bytes"), budget,
                                  held ? "stayed within the budget" : "went over the budget");
   if (ratio) text += fmt::format(" at {:+.1f} % time per step", (*ratio - 1) * 100);

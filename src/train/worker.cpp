@@ -1,14 +1,14 @@
 #include "train/worker.h"
 
-#include <c10/util/Exception.h>
-#include <torch/version.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
+#include <torch/version.h>
 
 #include "config/config.h"
 #include "train/worker_profile.h"
@@ -22,8 +22,7 @@ using nlohmann::json;
 
 json failure(const Error& error) {
   json reply{{"error", error.message}};
-  const bool usage =
-      error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kCorrupt;
+  const bool usage = error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kCorrupt;
   if (usage || error.code == ErrorCode::kNotFound) reply["usage"] = true;
   return reply;
 }

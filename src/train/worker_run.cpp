@@ -1,13 +1,13 @@
 #include "train/worker_run.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
-#include <time.h>
-#include <torch/optim/adamw.h>
-
 #include <chrono>
 #include <optional>
+#include <time.h>
 #include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/adamw.h>
 
 namespace pudica::train {
 namespace {
@@ -87,9 +87,9 @@ class RunImpl final : public TrainingRun {
  private:
   double forward_and_backward(const TokenBatch& tokens) {
     const TensorBatch batch = to_tensors(tokens, device_);
-    const at::Tensor loss = model_->loss(
-        batch, [this](std::int64_t index, const LayerFunction& function,
-                      std::vector<at::Tensor> inputs, const std::string& layer_class) {
+    const at::Tensor loss =
+        model_->loss(batch, [this](std::int64_t index, const LayerFunction& function,
+                                   std::vector<at::Tensor> inputs, const std::string& layer_class) {
           return handle_->layer(index, function, std::move(inputs), LayerOptions{layer_class, {}});
         });
     loss.backward();

@@ -1,12 +1,12 @@
 #include "train/worker_session.h"
 
-#include <torch/version.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <utility>
+
+#include <torch/version.h>
 
 #include "config/config.h"
 #include "inspect/json.h"

@@ -4,9 +4,10 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "policy/policy_spec.h"
 #include "pudica/controller.h"

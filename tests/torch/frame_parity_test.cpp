@@ -1,8 +1,8 @@
 // Promise 1, same numbers: gradients are bit-equal however a layer's activations are held.
+#include <tuple>
+
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <tuple>
 
 #include "torch/forwarding_engine.h"
 #include "torch/meter.h"
@@ -71,7 +71,8 @@ TEST_P(FrameParity, JointSegmentOfAllLayers) {
     frame->finish();
     torch::autograd::backward({x.to(at::kFloat).pow(2).mean()});
     std::vector<at::Tensor> gradients;
-    for (const auto& parameter : model_->parameters()) gradients.push_back(parameter.grad().clone());
+    for (const auto& parameter : model_->parameters())
+      gradients.push_back(parameter.grad().clone());
     return gradients;
   };
   const auto plain = run(false);
@@ -112,15 +113,15 @@ TEST_P(FrameParity, DoubleBackward) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, FrameParity,
-    ::testing::Combine(::testing::Values(Attention::kFlash, Attention::kMath), ::testing::Bool(),
-                       ::testing::Bool()),
-    [](const ::testing::TestParamInfo<Case>& tested) {
-      std::string name = std::get<0>(tested.param) == Attention::kFlash ? "Flash" : "Math";
-      name += std::get<1>(tested.param) ? "Bf16" : "Fp32";
-      return name + (std::get<2>(tested.param) ? "PreNorm" : "PostNorm");
-    });
+INSTANTIATE_TEST_SUITE_P(All, FrameParity,
+                         ::testing::Combine(::testing::Values(Attention::kFlash, Attention::kMath),
+                                            ::testing::Bool(), ::testing::Bool()),
+                         [](const ::testing::TestParamInfo<Case>& tested) {
+                           std::string name =
+                               std::get<0>(tested.param) == Attention::kFlash ? "Flash" : "Math";
+                           name += std::get<1>(tested.param) ? "Bf16" : "Fp32";
+                           return name + (std::get<2>(tested.param) ? "PreNorm" : "PostNorm");
+                         });
 
 TEST(FrameMemory, FullHoldsLessAndPeaksLowerThanKeep) {
   hooks::cpu_meter();

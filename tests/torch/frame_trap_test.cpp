@@ -131,7 +131,8 @@ TEST_F(FrameTraps, RecomputeLeavesNoWeightCastBehind) {
     const at::NoGradGuard no_grad;
     weight.copy_(start);
   }
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(plain[static_cast<std::size_t>(i)], step(true)));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(at::equal(plain[static_cast<std::size_t>(i)], step(true)));
 }
 
 // Trap 6: slots whose hook is gone are not filled again.
@@ -152,7 +153,8 @@ TEST_F(FrameTraps, DeviatingRecomputeIsReportedAndKeptFramesAreUnharmed) {
     void before_recompute(std::int32_t) noexcept override {}
     void after_recompute(std::int32_t) noexcept override {}
     void revoked(std::int32_t) noexcept override {}
-    void recompute_deviated(std::int32_t, std::uint16_t, const std::string& what) noexcept override {
+    void recompute_deviated(std::int32_t, std::uint16_t,
+                            const std::string& what) noexcept override {
       message = what;
     }
     std::string message;
@@ -198,9 +200,8 @@ TEST_F(FrameTraps, BatchNormStatisticsAreUpdatedOnce) {
 
 // An exception of the layer's own in forward leaves no mode behind.
 TEST_F(FrameTraps, ExceptionInTheForwardPassesThroughAndLeavesNothing) {
-  EXPECT_THROW(run([](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
-                 throw std::runtime_error("the layer's own");
-               },
+  EXPECT_THROW(run([](const std::vector<at::Tensor>&)
+                       -> std::vector<at::Tensor> { throw std::runtime_error("the layer's own"); },
                    {leaf_}, true),
                std::runtime_error);
   const at::Tensor y = leaf_.exp();

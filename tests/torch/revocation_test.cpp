@@ -1,9 +1,9 @@
 // Promise 2, the budget holds: a cap below what keeping needs is met by revoking, to the bit.
+#include <thread>
+
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <thread>
 
 #include "torch/meter.h"
 #include "torch/toy_model.h"

@@ -1,10 +1,10 @@
 // The handle: steps, classes, plans applied, segments measured, failures contained.
-#include <gtest/gtest.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
-
 #include <cstdlib>
 #include <stdexcept>
+
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "pudica/torch.h"
 #include "torch/meter.h"
@@ -66,8 +66,9 @@ class SessionTest : public ::testing::Test {
     at::Tensor x = input.requires_grad_(true) * 1.0;
     for (std::size_t i = 0; i < model_->layers.size(); ++i) {
       const auto layer = model_->layers[i];
-      x = handle.layer(static_cast<std::int64_t>(i),
-                       [layer](const at::Tensor& in) { return layer->forward(in); }, x);
+      x = handle.layer(
+          static_cast<std::int64_t>(i),
+          [layer](const at::Tensor& in) { return layer->forward(in); }, x);
     }
     torch::autograd::backward({x.pow(2).mean()});
     x = at::Tensor();
@@ -240,12 +241,15 @@ TEST_F(SessionTest, GradientsOffAndNestedLayersJustRun) {
   handle->begin_step(ShapeKey{2, 2});
   {
     const at::NoGradGuard no_grad;
-    handle->layer(0, [](const at::Tensor& x) { return x.exp(); }, at::ones({2}));
+    handle->layer(
+        0, [](const at::Tensor& x) { return x.exp(); }, at::ones({2}));
   }
   const at::Tensor y = handle->layer(
       0,
       [&](const at::Tensor& x) {
-        return handle->layer(0, [](const at::Tensor& z) { return z.exp(); }, x) * 2.0;
+        return handle->layer(
+                   0, [](const at::Tensor& z) { return z.exp(); }, x) *
+               2.0;
       },
       at::ones({2}).requires_grad_(true));
   torch::autograd::backward({y.sum()});
@@ -261,7 +265,8 @@ TEST_F(SessionTest, DetachLeavesNoCapAndFramesStayUsable) {
   policy_->plan->default_mode = Mode::full();
   const at::Tensor leaf = at::randn({4}).requires_grad_(true);
   handle->begin_step(ShapeKey{4});
-  const at::Tensor y = handle->layer(0, [](const at::Tensor& x) { return x.exp().sin(); }, leaf);
+  const at::Tensor y = handle->layer(
+      0, [](const at::Tensor& x) { return x.exp().sin(); }, leaf);
   handle.reset();
   EXPECT_NO_THROW(torch::autograd::backward({y.sum()}));
 }

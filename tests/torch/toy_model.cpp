@@ -1,11 +1,11 @@
 #include "torch/toy_model.h"
 
+#include <cmath>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <cmath>
 
 #include "torch/forwarding_engine.h"
 #include "torch/meter.h"
@@ -66,11 +66,10 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
   options.store = treatment == Treatment::kKeep || treatment == Treatment::kRevoked ||
                   treatment == Treatment::kNestedKeep;
   if (options.store) options.registry = registry;
-  const bool nested =
-      treatment == Treatment::kNestedFull || treatment == Treatment::kNestedKeep;
+  const bool nested = treatment == Treatment::kNestedFull || treatment == Treatment::kNestedKeep;
   auto frame = hooks::Frame::make(options);
-  auto outputs = frame->run_part(
-      nested ? as_nested(layer, /*store=*/false) : as_function(layer), {x}, {});
+  auto outputs =
+      frame->run_part(nested ? as_nested(layer, /*store=*/false) : as_function(layer), {x}, {});
   frame->finish();
   if (treatment == Treatment::kRevoked) registry->revoke(1);
   return outputs[0];

@@ -1,13 +1,13 @@
 // A small chain of transformer layers on raw tensors, run in frames as a list of treatments says.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "torch/frame.h"
 #include "torch/registry.h"

@@ -146,6 +146,19 @@ TEST(Parent, StopsAfterASignal) {
   EXPECT_EQ(policy_of(outcome, "interrupts")["steps"], 3) << "the step that was running ends";
 }
 
+TEST(Parent, DoesNotWaitForACalibrationOnceStopped) {
+  TrainOptions options;
+  options.data.path = default_text_path();
+  MemoryFile progress;
+  ParentOptions parent;
+  parent.worker_program = PUDICA_SCRIPTED_WORKER;
+  parent.worker_arguments = {"silent"};  // never answers
+  parent.stopping = [] { return true; };
+  parent.progress_stream = progress.stream();
+  EXPECT_EQ(run_parent(options, parent), 130);
+  EXPECT_THAT(progress.text(), HasSubstr("interrupted before the first step"));
+}
+
 TEST(Parent, RefusesDataItCannotUse) {
   TrainOptions options;
   options.data.path = "no/such/file";

@@ -92,6 +92,14 @@ TEST(Report, CarriesTheStepsAndPlans) {
   EXPECT_EQ(data["policies"][2]["plans"][0]["modes"][1], "full");
 }
 
+TEST(Report, ColoursAreTheStylesAndPudicaKeepsItsOwn) {
+  EXPECT_EQ(colour_of("pudica", 0), colour_of("pudica", 6));
+  for (std::size_t index = 0; index < 30; ++index) {
+    EXPECT_LT(colour_of("other", index), 10U);
+    EXPECT_NE(colour_of("other", index), colour_of("pudica", index));
+  }
+}
+
 TEST(Report, NamesCannotBreakOut) {
   auto run = sample_run();
   run.policies[0].name = "</script><script>alert(1)</script>";

@@ -66,7 +66,7 @@ TEST(Conclusion, IsHonestAboutRunsThatDidNotEnd) {
   run.policies[2].status = PolicyStatus::kInterrupted;
   EXPECT_THAT(conclusion(to_json(run)), HasSubstr("interrupted"));
   run.policies.pop_back();
-  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("No policy `pudica`"));
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("No policy pudica"));
 }
 
 TEST(Progress, FitsTheTerminal) {

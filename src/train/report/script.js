@@ -26,7 +26,7 @@
     value < 1 ? (value * 1e3).toFixed(value < 0.1 ? 1 : 0) + " ms" : value.toFixed(2) + " s";
   const tokens = (shape) => shape.split("x").slice(1).reduce((sum, n) => sum + Number(n), 0);
   const volume = (shape) => tokens(shape) * Number(shape.split("x")[0]);
-  const color = (index) => `var(--c${index % 10})`;
+  const color = (index) => `var(--c${data.policies[index].color})`;
 
   // Round steps of an axis from 0 to about `top`.
   const ticks = (low, high, count) => {

@@ -2,6 +2,7 @@
 // kept revocably (hooks on, nothing revoked) and kept hook-free, against no handle at all.
 // Interleaved pairs, process CPU clock; the ratio of each pair is what counts.
 // Usage: hook_bench [--pairs N] [--json FILE]
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <time.h>
 

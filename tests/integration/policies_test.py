@@ -173,6 +173,12 @@ def test_the_report_stands_alone_and_holds_the_result(run):
     assert not outside
     for name in run.policies:
         assert name in html
+    embedded = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)
+    data = json.loads(embedded.group(1))
+    assert data["budget"] == run.result["budget_bytes"]
+    for policy in data["policies"]:
+        peaks = [int(row["peak_bytes"]) for row in run.rows.get(policy["name"], [])]
+        assert policy["peak"] == peaks
 
 
 def test_the_folder_holds_the_documented_files_only(run):

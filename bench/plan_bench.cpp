@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness.h"
 #include "pudica/planner.h"
 
 namespace {
@@ -130,30 +131,17 @@ double microseconds_of(auto&& call) {
   return least;
 }
 
-double quantile(std::vector<double> values, double part) {
-  std::ranges::sort(values);
-  return values[std::min(values.size() - 1,
-                         static_cast<std::size_t>(part * static_cast<double>(values.size())))];
-}
-
-std::string summary(const std::vector<double>& us) {
-  char text[128];
-  std::snprintf(text, sizeof text, "{\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}",
-                quantile(us, 0.5), quantile(us, 0.99), quantile(us, 1.0));
-  return text;
-}
-
 // A step is three times the layers' forward.
 double step_ns(const Row& row) { return 3.0 * static_cast<double>(row.layers) * 100 * kPercentNs; }
 
-void run(const Row& row, int calls, Random& random, bool last) {
+void run(const Row& row, std::int64_t calls, Random& random, pudica::bench::Report& report) {
   const auto planner = pudica::make_planner({});
   std::vector<double> frontier_us;
   std::vector<double> solve_us;
   std::vector<double> warm_us;
   std::vector<double> gap_percent;
   std::vector<double> points;
-  for (int n = 0; n < calls; ++n) {
+  for (std::int64_t n = 0; n < calls; ++n) {
     const Chain chain = make_chain(row, random);
     const std::int64_t floor = pudica::floor_plan(chain).peak_bytes;
     const std::vector<std::uint8_t> keep(row.layers, 0);
@@ -172,38 +160,28 @@ void run(const Row& row, int calls, Random& random, bool last) {
     warm_us.push_back(
         microseconds_of([&] { plan = *planner->solve(chain, budget, near->choice); }));
   }
-  double mean_gap = 0;
-  for (const double gap : gap_percent) mean_gap += gap / static_cast<double>(calls);
-  std::printf(
-      "    {\"chain\": \"%s\", \"layers\": %zu, \"modes\": %zu,\n"
-      "     \"frontier_us\": %s, \"frontier_points_p50\": %.0f,\n"
-      "     \"solve_us\": %s,\n     \"warm_solve_us\": %s,\n"
-      "     \"certified_gap_percent_of_step\": {\"mean\": %.4f, \"p99\": %.4f, \"max\": %.4f}}%s\n",
-      row.name, row.layers, row.modes, summary(frontier_us).c_str(), quantile(points, 0.5),
-      summary(solve_us).c_str(), summary(warm_us).c_str(), mean_gap, quantile(gap_percent, 0.99),
-      quantile(gap_percent, 1.0), last ? "" : ",");
+  const std::string name = row.name;
+  report.add(name + ": whole frontier", "us", std::move(frontier_us));
+  report.add(name + ": points of the frontier", "count", std::move(points));
+  report.add(name + ": solve", "us", std::move(solve_us));
+  report.add(name + ": solve, warm", "us", std::move(warm_us));
+  report.add(name + ": certified gap", "% step", std::move(gap_percent));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int calls = argc > 1 ? std::atoi(argv[1]) : 2000;
-  const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 7;
-  if (calls < 1) {
-    std::fprintf(stderr, "usage: plan_bench [calls a row, at least 1] [seed]\n");
-    return 2;
-  }
+  constexpr std::uint64_t kSeed = 7;
+  const auto arguments = pudica::bench::parse_arguments(argc, argv, 1000);
+  pudica::bench::Report report("plan", kSeed);
   constexpr Row kRows[] = {{"8x11 uniform", 8, 11, false},
                            {"24x2 uniform", 24, 2, false},
                            {"24x11 uniform", 24, 11, false},
                            {"80x4 heterogeneous", 80, 4, true},
                            {"128x11 heterogeneous", 128, 11, true}};
-  std::printf("{\n  \"benchmark\": \"plan_bench\", \"calls\": %d, \"seed\": %llu,\n  \"rows\": [\n",
-              calls, static_cast<unsigned long long>(seed));
   for (const Row& row : kRows) {
-    Random random(seed);
-    run(row, calls, random, &row == &kRows[std::size(kRows) - 1]);
+    Random random(kSeed);
+    run(row, arguments.calls, random, report);
   }
-  std::printf("  ]\n}\n");
-  return 0;
+  return report.write(arguments);
 }

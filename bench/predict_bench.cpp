@@ -1,20 +1,16 @@
 // predict_bench: what a prediction and an observation cost, for segments of 40 to 300 events.
-// Usage: predict_bench [--json FILE]. Times are of single calls, timer overhead included.
+// Times are of single calls, timer overhead included.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "bench/harness.h"
 #include "pudica/predictor.h"
 
 namespace pudica {
@@ -27,8 +23,7 @@ const SegmentKey kSegment{SegmentKind::kBackward, 0, Mode::keep(), 0};
 struct Row {
   std::string what;
   std::size_t events = 0;
-  double median_ns = 0;
-  double p99_ns = 0;
+  std::vector<double> nanoseconds;
 };
 
 // A layer's log: a few dozen distinct sizes, allocated and freed again.
@@ -79,9 +74,7 @@ Row measure(std::string what, std::size_t events,
     const auto end = std::chrono::steady_clock::now();
     nanoseconds.push_back(std::chrono::duration<double, std::nano>(end - begin).count());
   }
-  std::ranges::sort(nanoseconds);
-  return {std::move(what), events, nanoseconds[nanoseconds.size() / 2],
-          nanoseconds[nanoseconds.size() * 99 / 100]};
+  return {std::move(what), events, std::move(nanoseconds)};
 }
 
 std::unique_ptr<Predictor> taught(std::size_t events, std::size_t shapes, ShapeSource& source,
@@ -153,36 +146,18 @@ void measure_observe(std::size_t events, std::vector<Row>& rows) {
 }
 
 int run(int argc, char** argv) {
-  std::string json_path;
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "--json" && i + 1 < argc) {
-      json_path = argv[++i];
-      continue;
-    }
-    std::cerr << "usage: predict_bench [--json FILE]\n";
-    return 2;
-  }
+  const bench::Arguments arguments = bench::parse_arguments(argc, argv, kCalls);
   std::vector<Row> rows;
   for (const std::size_t events : {40, 100, 200, 300}) {
     measure_predict(events, rows);
     measure_observe(events, rows);
   }
-  nlohmann::json json = nlohmann::json::array();
-  std::cout << fmt::format("{:<34}{:>8}{:>14}{:>12}\n", "", "events", "median ns", "p99 ns");
-  for (const Row& row : rows) {
-    std::cout << fmt::format("{:<34}{:>8}{:>14.0f}{:>12.0f}\n", row.what, row.events, row.median_ns,
-                             row.p99_ns);
-    json.push_back({{"what", row.what},
-                    {"events", row.events},
-                    {"median_ns", row.median_ns},
-                    {"p99_ns", row.p99_ns}});
+  bench::Report report("predict", kSeed);
+  for (Row& row : rows) {
+    report.add(std::to_string(row.events) + " events: " + row.what, "ns",
+               std::move(row.nanoseconds));
   }
-  if (json_path.empty()) return 0;
-  std::ofstream file(json_path);
-  file << json.dump(2) << '\n';
-  if (file.good()) return 0;
-  std::cerr << "predict_bench: cannot write " << json_path << '\n';
-  return 1;
+  return report.write(arguments);
 }
 
 }  // namespace

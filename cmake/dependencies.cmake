@@ -14,9 +14,6 @@ macro(pudica_dependencies)
   if(PUDICA_TESTS)
     pudica_find(GTest "libgtest-dev libgmock-dev")
   endif()
-  if(PUDICA_BENCH)
-    pudica_find(benchmark libbenchmark-dev)
-  endif()
 endmacro()
 
 # Finds LibTorch in the calling directory only: its variables do not leak to the rest.

@@ -1,0 +1,90 @@
+#include "bench/harness.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace pudica::bench {
+namespace {
+
+double quantile(const std::vector<double>& sorted, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
+}
+
+[[noreturn]] void usage(const char* program) {
+  std::fprintf(stderr, "usage: %s [--calls N] [--json FILE]   (N: of one case, at least 1)\n",
+               program);
+  std::exit(2);
+}
+
+}  // namespace
+
+Arguments parse_arguments(int argc, char** argv, std::int64_t calls) {
+  Arguments arguments{calls, {}};
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view option = argv[i];
+    if (i + 1 >= argc) usage(argv[0]);
+    const std::string_view value = argv[i + 1];
+    if (option == "--json") {
+      arguments.json_path = value;
+    } else if (option == "--calls") {
+      const auto [rest, status] =
+          std::from_chars(value.data(), value.data() + value.size(), arguments.calls);
+      if (status != std::errc() || rest != value.data() + value.size() || arguments.calls < 1) {
+        usage(argv[0]);
+      }
+    } else {
+      usage(argv[0]);
+    }
+  }
+  return arguments;
+}
+
+Report::Report(std::string benchmark, std::uint64_t seed)
+    : benchmark_(std::move(benchmark)), seed_(seed) {}
+
+void Report::add(std::string name, std::string unit, std::vector<double> values) {
+  std::ranges::sort(values);
+  cases_.push_back({std::move(name), std::move(unit), std::move(values)});
+}
+
+int Report::write(const Arguments& arguments) const {
+  nlohmann::json cases = nlohmann::json::array();
+  std::printf("%-52s %8s %12s %12s %12s %8s\n", "case", "unit", "median", "p99", "max", "spread");
+  for (const Case& item : cases_) {
+    const double median = quantile(item.sorted, 0.5);
+    const double quartiles = quantile(item.sorted, 0.75) - quantile(item.sorted, 0.25);
+    const double spread = median == 0 ? 0 : std::abs(quartiles / median);
+    std::printf("%-52s %8s %12.4g %12.4g %12.4g %6.1f %%\n", item.name.c_str(), item.unit.c_str(),
+                median, quantile(item.sorted, 0.99), item.sorted.back(), 100 * spread);
+    cases.push_back({{"name", item.name},
+                     {"unit", item.unit},
+                     {"calls", item.sorted.size()},
+                     {"median", median},
+                     {"p99", quantile(item.sorted, 0.99)},
+                     {"min", item.sorted.front()},
+                     {"max", item.sorted.back()},
+                     {"spread", spread}});
+  }
+  if (arguments.json_path.empty()) return 0;
+  std::ofstream file(arguments.json_path);
+  file << nlohmann::json{{"schema", "pudica.bench/1"},
+                         {"benchmark", benchmark_},
+                         {"seed", seed_},
+                         {"cases", cases}}
+              .dump(2)
+       << '\n'
+       << std::flush;
+  if (file.good()) return 0;
+  std::fprintf(stderr, "%s: cannot write %s\n", benchmark_.c_str(), arguments.json_path.c_str());
+  return 1;
+}
+
+}  // namespace pudica::bench

@@ -167,8 +167,8 @@ def test_plans_use_only_the_modes_that_the_policy_has(run, name, allowed):
 def test_the_report_stands_alone_and_holds_the_result(run):
     html = (run.out / "report.html").read_text()
     assert html.lstrip().lower().startswith("<!doctype html>")
-    loads = re.findall(r"""(?:\b(?:src|href)\s*=|url\(|@import|fetch\(|import\()\s*["']?([^"'\s>)]*)""",
-                       html, flags=re.IGNORECASE)
+    loads = re.findall(r"""(?:\b(?:src|href)\s*=|url\(|@import|fetch\(|import\()"""
+                       r"""\s*["']?([^"'\s>)]*)""", html, flags=re.IGNORECASE)
     outside = [target for target in loads if re.match(r"(?:[a-z]+:)?//|https?:|file:|\.?/", target)]
     assert not outside
     for name in run.policies:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -170,11 +171,14 @@ Result<Dataset> parse_lengths(std::string_view content, const std::vector<std::s
 }
 
 Result<Dataset> load_data(const DataOptions& options, std::int64_t max_length) {
+  const auto unreadable = [&options] {
+    return Error{ErrorCode::kNotFound, fmt::format("--data: cannot read '{}'", options.path)};
+  };
+  std::error_code code;
+  if (std::filesystem::is_directory(options.path, code)) return unreadable();  // reading one throws
   std::ifstream file(options.path, std::ios::binary);
   std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return Error{ErrorCode::kNotFound, fmt::format("--data: cannot read '{}'", options.path)};
-  }
+  if (!file.is_open() || file.bad()) return unreadable();
   auto data = options.kind == DataKind::kText ? parse_text(std::move(content), max_length)
                                               : parse_lengths(content, options.columns, max_length);
   if (!data) return data.error().with_context("--data: " + options.path);

@@ -10,6 +10,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "policy/policy_spec.h"
+
 namespace pudica::train {
 namespace {
 
@@ -316,6 +318,7 @@ Result<std::vector<std::string>> parse_policy_list(std::string_view text) {
     if (std::find(names.begin(), name, *name) != name) {
       return invalid_argument(fmt::format("'{}' seen twice, expected each policy once", *name));
     }
+    if (const auto spec = parse_policy_spec(*name); !spec) return spec.error();
   }
   return names;
 }

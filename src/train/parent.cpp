@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <signal.h>
@@ -31,6 +32,11 @@ void on_stop_signal(int) { g_stop = 1; }
 
 // Whether a policy plans, and so may own the learned state and the step record.
 bool is_pudica(const std::string& name) { return name == "pudica" || name.starts_with("pudica:"); }
+
+bool switched_off() {
+  const char* value = std::getenv("PUDICA_DISABLE");
+  return value != nullptr && std::string(value) == "1";
+}
 
 struct Calibration {
   Bytes floor{0};
@@ -63,7 +69,8 @@ class Parent {
   int run();
 
  private:
-  Result<WorkerProcess> start_worker() const;
+  [[nodiscard]] WorkerStart worker_start() const;
+  [[nodiscard]] std::optional<Failure> check_outputs() const;
   std::optional<Failure> ask(WorkerProcess& worker, const json& command, OnStop on_stop,
                              json& reply);
   Result<json> answer_of(WorkerProcess& worker, OnStop on_stop);
@@ -86,12 +93,21 @@ class Parent {
   bool interrupted_ = false;
 };
 
-Result<WorkerProcess> Parent::start_worker() const {
+WorkerStart Parent::worker_start() const {
   WorkerStart start;
   start.program = parent_.worker_program;
   start.arguments = parent_.worker_arguments;
   start.environment = worker_environment(options_.threads);
-  return WorkerProcess::start(start);
+  return start;
+}
+
+// Before anything is trained: what cannot be written later would be lost.
+std::optional<Failure> Parent::check_outputs() const {
+  auto checked = prepare_folder(options_.out);
+  if (checked && !options_.state.empty()) checked = check_writable("--state", options_.state);
+  if (checked && !options_.record.empty()) checked = check_writable("--record", options_.record);
+  if (!checked) return Failure{checked.error().message, true};
+  return std::nullopt;
 }
 
 Result<json> Parent::answer_of(WorkerProcess& worker, OnStop on_stop) {
@@ -131,7 +147,9 @@ std::optional<Bytes> bytes_field(const json& object, const char* name) {
 }
 
 std::optional<Failure> Parent::calibrate() {
-  auto worker = start_worker();
+  auto start = worker_start();
+  start.environment.emplace_back("PUDICA_DISABLE", "0");  // floor and keep-all must be measured
+  auto worker = WorkerProcess::start(start);
   if (!worker) return Failure{worker.error().message};
   progress_.note("measuring what the longest batches need ...");
   json reply;
@@ -173,11 +191,13 @@ std::optional<Failure> Parent::resolve_budget(const Calibration& calibration) {
 }
 
 json Parent::setup_command(const std::string& policy) const {
-  const bool capped = policy == kCappedName;
+  const bool off = switched_off();  // then every policy trains as `none`, and nothing is learnt
+  const bool capped = policy == kCappedName && !off;
   json command = {{"cmd", "setup"},
-                  {"policy", capped ? "none" : policy},
+                  {"policy", capped || off ? "none" : policy},
                   {"budget_bytes", run_.budget.count()},
                   {"capped", capped}};
+  if (off) return command;
   // One owner of each file: the first `pudica`, else (of the record) the first policy.
   const auto& names = options_.policies;
   const auto planner = std::find_if(names.begin(), names.end(), is_pudica);
@@ -198,7 +218,7 @@ std::optional<Failure> Parent::start_lanes() {
     run_.policies.back().name = name;
   }
   for (std::size_t i = 0; i < names.size() && !parent_.stopping(); ++i) {
-    auto worker = start_worker();
+    auto worker = WorkerProcess::start(worker_start());
     if (!worker) return Failure{worker.error().message};
     lanes_.push_back(Lane{*std::move(worker), i});
   }
@@ -307,7 +327,9 @@ int Parent::run() {
                              options_.model.layers),
                  true});
   }
+  if (auto failure = check_outputs()) return fail(*failure);
   run_.options = options_;
+  if (switched_off()) progress_.note("PUDICA_DISABLE=1: every policy trains as `none`, unmeasured");
   if (auto failure = calibrate()) return fail(*failure);
   if (auto failure = start_lanes()) return fail(*failure);
   train();

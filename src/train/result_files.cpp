@@ -1,9 +1,12 @@
 // The files of a run's folder, as results.h declares them.
 #include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -81,14 +84,38 @@ std::string file_name_of(const std::string& policy) {
   return name.empty() ? "policy" : name;
 }
 
+Result<void> prepare_folder(const std::string& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) {
+    return invalid_argument(fmt::format("--out: '{}' seen, expected a folder that can be made: {}",
+                                        folder, code.message()));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    return invalid_argument(
+        fmt::format("--out: '{}' seen, expected a folder that can be written to: {}", folder,
+                    std::strerror(errno)));
+  }
+  return {};
+}
+
+Result<void> check_writable(const std::string& option, const std::string& path) {
+  const std::filesystem::path file(path);
+  std::error_code code;
+  int error = std::filesystem::is_directory(file, code) ? EISDIR : 0;
+  if (error == 0) {
+    const bool there = std::filesystem::exists(file, code);
+    const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+    if (access((there ? file : folder).c_str(), W_OK) != 0) error = errno;
+  }
+  if (error == 0) return {};
+  return invalid_argument(fmt::format("{}: '{}' seen, expected a file that can be written: {}",
+                                      option, path, std::strerror(error)));
+}
+
 Result<void> write_results(const RunResult& run, const std::string& folder) {
   const std::filesystem::path path(folder);
-  std::error_code code;
-  std::filesystem::create_directories(path, code);
-  if (code) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("--out: cannot make '{}': {}", folder, code.message())};
-  }
+  if (auto prepared = prepare_folder(folder); !prepared) return prepared.error();
   const auto result = to_json(run);
   auto outcome = write_file(path / "result.json", dump(result));
   if (outcome) outcome = write_file(path / "steps.csv", steps_csv(run));

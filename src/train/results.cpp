@@ -217,6 +217,7 @@ nlohmann::json summarize(const PolicyResult& policy, const PolicyResult* referen
   for (const auto& row : rows) {
     peak = std::max(peak.value_or(0), static_cast<double>(row.peak.count()));
   }
+  if (peak && *peak <= 0) peak.reset();  // nothing was metered: pudica is switched off
   const auto count_if = [&rows](auto predicate) {
     return std::count_if(rows.begin(), rows.end(), predicate);
   };

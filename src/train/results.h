@@ -86,6 +86,13 @@ std::string file_name_of(const std::string& policy);
 // The machine as result.json names it: cpu, cores, memory_bytes, system.
 nlohmann::json describe_machine();
 
+// Makes `folder` if it is missing. Errors: kInvalidArgument naming --out: it cannot be made, or not
+// be written to.
+Result<void> prepare_folder(const std::string& folder);
+
+// Whether a file can be written at `path`. Errors: kInvalidArgument naming `option` and the path.
+Result<void> check_writable(const std::string& option, const std::string& path);
+
 // Writes result.json, steps.csv, plans-<policy>.json and report.html into `folder`, which is made
 // if it is missing. Errors: kUnavailable naming the file.
 Result<void> write_results(const RunResult& run, const std::string& folder);

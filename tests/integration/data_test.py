@@ -48,13 +48,13 @@ def test_two_lengths_are_two_dimensions_of_the_key(two_lengths):
 
 
 @pytest.mark.parametrize("columns, expected", [
-    (":a,b", (3, 9, 21)), (":b,a", (3, 21, 9)), (":b", (3, 21)), ("", (3, 7))])
+    (":b,a", (3, 21, 9)), (":b", (3, 21)), ("", (3, 7))])
 def test_columns_are_read_as_named(train, tmp_path, columns, expected):
     path = tmp_path / "three.csv"
     path.write_text("a,len,b\n9,5,11\n3,7,21\n2,6,12\n")
-    done = train(data=f"lengths:{path}{columns}", steps=2, batch=3, policy="none")
+    done = train(data=f"lengths:{path}{columns}", steps=2, batch=3, policy="full")
     assert done.code == 0, done.stderr
-    assert shapes(done) == [expected, expected]
+    assert shapes(done, "full") == [expected, expected]
 
 
 @pytest.fixture(scope="module")
@@ -77,57 +77,51 @@ def test_the_last_batch_of_an_epoch_is_short(short_last_batch):
 def test_a_batch_larger_than_the_data_is_the_data(train, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("len\n11\n22\n")
-    done = train(data=f"lengths:{path}", steps=3, batch=4, policy=POLICIES)
-    check_same_training(done)
-    assert shapes(done) == [(2, 22)] * 3
+    done = train(data=f"lengths:{path}", steps=3, batch=4, policy="full")
+    assert done.code == 0, done.stderr
+    assert shapes(done, "full") == [(2, 22)] * 3
 
 
 def test_lines_of_text_are_examples_of_their_bytes(train, tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes("abc\r\n\nzw\xf6lf\n".encode() + b"\xff\x00tail")
-    done = train(data=f"text:{path}", steps=2, batch=3, policy="none")
+    done = train(data=f"text:{path}", steps=2, batch=3, policy="full")
     assert done.code == 0, done.stderr
-    assert shapes(done) == [(3, 6), (3, 6)]
+    assert shapes(done, "full") == [(3, 6), (3, 6)]
 
 
 def test_the_seed_chooses_batches_and_parameters(train):
-    runs = [train(steps=4, max_length=40, policy="none", seed=seed) for seed in (7, 7, 8)]
-    digests = [run.policies["none"]["params_sha256"] for run in runs]
+    runs = [train(steps=2, max_length=40, policy="full", seed=seed) for seed in (7, 7, 8)]
+    digests = [run.policies["full"]["params_sha256"] for run in runs]
     assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.fixture(scope="module")
 def plain(train):
-    return train(steps=8, max_length=64, policy=POLICIES, budget=0.5)
+    return train(steps=8, max_length=64, policy="full")
 
 
 @pytest.mark.parametrize("key, value", [("attention", "math"), ("dtype", "bf16"),
-                                        ("dropout", "0"), ("heads", "4")])
+                                        ("dropout", "0")])
 def test_variants_of_the_model_train_alike(train, plain, result_validator, key, value):
-    done = train(steps=8, max_length=64, policy=POLICIES, budget=0.5,
+    done = train(steps=8, max_length=64, policy="full,pudica", budget=0.5,
                  model=f"mini,hidden=32,layers=4,{key}={value}")
-    check_same_training(done)
+    check_same_training(done, "full", "pudica")
     result_validator.validate(done.result)
-    assert done.result["model"][key] == (value if value.isalpha() or key == "dtype" else float(value))
+    assert done.result["model"][key] == (0 if key == "dropout" else value)
     assert done.policies["pudica"]["budget_used"] <= 1
     assert done.digests().isdisjoint(plain.digests())
-
-
-def test_attention_by_math_needs_more_memory(train, plain):
-    done = train(steps=8, max_length=64, policy="none",
-                 model="mini,hidden=32,layers=4,attention=math")
-    assert done.result["keep_all_bytes"] > plain.result["keep_all_bytes"]
+    if key == "attention":  # whose scores are kept
+        assert done.result["keep_all_bytes"] > plain.result["keep_all_bytes"]
 
 
 @pytest.mark.parametrize("content, words", [
     ("len\n12\nx7\n", ["line 3", "column len", "'x7'", "expected an integer"]),
     ("src_len,tgt_len\n4,5\n6\n", ["line 3", "column tgt_len", "''", "expected"]),
-    ("len\n12\n0\n", ["line 3", "'0'", "expected"]),
     ("len\n12\n-4\n", ["line 3", "'-4'"]),
     ("len\n99999999999999999999\n", ["line 2", "'99999999999999999999'"]),
     ("length\n12\n", ["line 1", "'length'", "len"]),
     ("len\n", ["no line"]),
-    ("", ["empty"]),
 ])
 def test_bad_lengths_name_the_place(train, tmp_path, content, words):
     path = tmp_path / "bad.csv"

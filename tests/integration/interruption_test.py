@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 
@@ -11,6 +12,7 @@ import pytest
 import conftest
 
 ENDLESS = 20000  # steps: minutes of training, never reached
+KILLED_STEPS = 100  # enough to kill a worker in the middle
 POLICIES = ["none", "full", "every_n:n=2", "pudica"]
 
 
@@ -30,6 +32,7 @@ class Started:
             self.lines.append(line)
             if text in line:
                 return
+        self.process.wait(timeout=conftest.TIMEOUT_S)
         pytest.fail(f"ended before {text!r}: {''.join(self.lines)}")
 
     def workers(self):
@@ -122,17 +125,15 @@ def test_a_second_signal_ends_it_at_once_and_its_workers_too(start):
 
 def signal_wait(handle):
     """Waits until the process of a pidfd has ended."""
-    import select
-
     readable, _, _ = select.select([handle], [], [], conftest.TIMEOUT_S)
     os.close(handle)
     assert readable, "a worker outlived its parent"
 
 
-@pytest.mark.parametrize("victim", range(3))
+@pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_worker_fails_alone(start, result_validator, victim):
     names = ["full", "every_n:n=2", "pudica"]
-    run = start(policy=",".join(names), steps=300)
+    run = start(policy=",".join(names), steps=KILLED_STEPS)
     run.wait_for("step 1/")
     run.process.send_signal(signal.SIGSTOP)  # it starts no more steps while we choose
     workers = run.workers()
@@ -147,9 +148,9 @@ def test_a_killed_worker_fails_alone(start, result_validator, victim):
         if name == names[victim]:
             assert policy["status"] == "failed" and policy["oom"] is False
             assert "9" in policy["detail"] or "kill" in policy["detail"].lower()
-            assert policy["steps"] < 300 and policy["params_sha256"] is None
+            assert policy["steps"] < KILLED_STEPS and policy["params_sha256"] is None
         else:
-            assert policy["status"] == "ok" and policy["steps"] == 300
+            assert policy["status"] == "ok" and policy["steps"] == KILLED_STEPS
     assert len(done.digests()) == 1
     assert run.workers() == []
 

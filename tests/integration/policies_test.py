@@ -167,12 +167,18 @@ def test_plans_use_only_the_modes_that_the_policy_has(run, name, allowed):
 def test_the_report_stands_alone_and_holds_the_result(run):
     html = (run.out / "report.html").read_text()
     assert html.lstrip().lower().startswith("<!doctype html>")
-    loads = re.findall(r"""(?:\b(?:src|href)\s*=|url\(|@import|fetch\(|import\()\s*["']?([^"'\s>)]*)""",
-                       html, flags=re.IGNORECASE)
+    loads = re.findall(r"""(?:\b(?:src|href)\s*=|url\(|@import|fetch\(|import\()"""
+                       r"""\s*["']?([^"'\s>)]*)""", html, flags=re.IGNORECASE)
     outside = [target for target in loads if re.match(r"(?:[a-z]+:)?//|https?:|file:|\.?/", target)]
     assert not outside
     for name in run.policies:
         assert name in html
+    embedded = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)
+    data = json.loads(embedded.group(1))
+    assert data["budget"] == run.result["budget_bytes"]
+    for policy in data["policies"]:
+        peaks = [int(row["peak_bytes"]) for row in run.rows.get(policy["name"], [])]
+        assert policy["peak"] == peaks
 
 
 def test_the_folder_holds_the_documented_files_only(run):

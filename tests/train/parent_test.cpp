@@ -149,6 +149,7 @@ TEST(Parent, StopsAfterASignal) {
 TEST(Parent, DoesNotWaitForACalibrationOnceStopped) {
   TrainOptions options;
   options.data.path = default_text_path();
+  options.out = testing::TempDir();
   MemoryFile progress;
   ParentOptions parent;
   parent.worker_program = PUDICA_SCRIPTED_WORKER;
@@ -173,6 +174,7 @@ TEST(Parent, RefusesDataItCannotUse) {
 TEST(Parent, SaysWhenItCannotStartAWorker) {
   TrainOptions options;
   options.data.path = default_text_path();
+  options.out = testing::TempDir();
   MemoryFile progress;
   ParentOptions parent;
   parent.worker_program = "/no/such/program";

@@ -1,6 +1,7 @@
 #include "predictor/online_predictor.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "predictor/predictor_file.h"
@@ -74,6 +75,18 @@ Result<void> OnlinePredictor::restore(const std::string& text) {
 }
 
 }  // namespace predictor
+
+std::string to_string(PredictionBasis basis) {
+  switch (basis) {
+    case PredictionBasis::kExact:
+      return "exact";
+    case PredictionBasis::kLeastSquares:
+      return "least squares";
+    case PredictionBasis::kScaled:
+      return "scaled";
+  }
+  return "unknown";
+}
 
 std::unique_ptr<Predictor> make_online_predictor(const PredictorOptions& options) {
   return std::make_unique<predictor::OnlinePredictor>(options);

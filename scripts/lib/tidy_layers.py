@@ -41,10 +41,6 @@ HIGHEST_ROW_USED = {"src/cuda": 2}
 # supports the tests.
 ALSO_USES = {"src/cuda": ("src/torch/",), "bench": ("tests/support/",)}
 
-# (including, included) that are right all the same: base holds the names of the enumerations, so
-# that whoever prints one need not link the module.
-EXCEPTIONS = {("src/base/segment.cpp", "include/pudica/predictor.h")}
-
 # How a library shows in an include.
 LIBRARIES = {
     "Eigen": r"Eigen/",
@@ -99,8 +95,6 @@ def resolve(including, included, known):
 
 
 def may_include(including, included):
-    if (including, included) in EXCEPTIONS:
-        return True
     mine, theirs = folder_of(including), folder_of(included)
     if theirs is None or (mine == theirs and mine != "include/pudica"):
         return True

@@ -1,7 +1,6 @@
 #include <string>
 
 #include "pudica/layer_profile.h"
-#include "pudica/predictor.h"
 
 namespace pudica {
 
@@ -32,18 +31,6 @@ std::string to_string(const SegmentKey& key) {
   if ((key.variant & SegmentKey::kNoInputGradient) != 0) text += "/no-input-gradient";
   if ((key.variant & SegmentKey::kGradientsPresent) != 0) text += "/accumulating";
   return text;
-}
-
-std::string to_string(PredictionBasis basis) {
-  switch (basis) {
-    case PredictionBasis::kExact:
-      return "exact";
-    case PredictionBasis::kLeastSquares:
-      return "least squares";
-    case PredictionBasis::kScaled:
-      return "scaled";
-  }
-  return "unknown";
 }
 
 }  // namespace pudica

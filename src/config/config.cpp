@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 
+#include "base/nearest_name.h"
 #include "config/json_text.h"
 #include "config/keys.h"
 
@@ -22,21 +23,9 @@ std::string seen(const json& value) {
   return text;
 }
 
-// Levenshtein's distance. Names from the file are cut first: the work is bounded.
-std::size_t distance(std::string_view left, std::string_view right) {
-  left = left.substr(0, kShownCharacters);
-  std::vector<std::size_t> row(right.size() + 1);
-  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= left.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j < row.size(); ++j) {
-      const std::size_t replaced = diagonal + (left[i - 1] == right[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
+// Names from the file are cut first: the work is bounded.
+std::size_t distance(std::string_view seen_name, std::string_view known) {
+  return edit_distance(seen_name.substr(0, kShownCharacters), known);
 }
 
 std::string_view leaf(std::string_view path) { return path.substr(path.rfind('.') + 1); }

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "policy/nearest_name.h"
+#include "base/nearest_name.h"
 #include "policy/policies.h"
 
 namespace pudica {

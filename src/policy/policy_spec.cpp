@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "policy/nearest_name.h"
+#include "base/nearest_name.h"
 
 namespace pudica {
 namespace {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "policy/nearest_name.h"
-
 namespace pudica {
 namespace {
 
@@ -100,14 +98,6 @@ TEST(PolicySpec, RefusesAListWithAnEmptyOrBadEntry) {
     EXPECT_THAT(specs.error().message, HasSubstr("empty entry"));
   }
   EXPECT_THAT(parse_policy_list("none,ful").error().message, HasSubstr("did you mean 'full'?"));
-}
-
-TEST(EditDistance, CountsInsertionsDeletionsAndSubstitutions) {
-  EXPECT_EQ(edit_distance("", ""), 0U);
-  EXPECT_EQ(edit_distance("abc", ""), 3U);
-  EXPECT_EQ(edit_distance("", "abc"), 3U);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
-  EXPECT_EQ(edit_distance("flaw", "lawn"), 2U);
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ void measure(int layers, pudica::bench::Report& report) {
   // In an order that is neither rising nor falling, so that warm starts are as in training.
   constexpr std::int64_t kStride = 787;
   for (std::int64_t i = 0; i < kLengths; ++i) {
-    misses_us.push_back(1e-3 * static_cast<double>(time_step(
-        kShortest + 200 + i * kStride % kLengths, wall_ns)));
+    misses_us.push_back(
+        1e-3 * static_cast<double>(time_step(kShortest + 200 + i * kStride % kLengths, wall_ns)));
   }
   for (std::int64_t i = 0; i < 40 * kLengths; ++i) {
     hits_ns.push_back(

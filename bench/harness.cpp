@@ -6,9 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 namespace pudica::bench {
 namespace {

@@ -2,17 +2,17 @@
 // kept revocably (hooks on, nothing revoked) and kept hook-free, against no handle at all.
 // Interleaved pairs, process CPU clock; the ratio of each pair is what counts.
 // Usage: hook_bench [--pairs N] [--json FILE]
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
+#include <time.h>
 #include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 
 #include "bench/harness.h"
 #include "pudica/torch.h"

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-
 #include "bench/harness.h"
 #include "pudica/predictor.h"
 

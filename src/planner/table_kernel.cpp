@@ -12,7 +12,7 @@ namespace {
 namespace baseline {
 #define PUDICA_LANES 4
 #define PUDICA_VECTORS 8
-#include "planner/table_kernel_body.h"
+#include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
 }  // namespace baseline
@@ -25,7 +25,7 @@ namespace baseline {
 namespace sse41 {
 #define PUDICA_LANES 4
 #define PUDICA_VECTORS 8
-#include "planner/table_kernel_body.h"
+#include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
 }  // namespace sse41
@@ -36,7 +36,7 @@ namespace sse41 {
 namespace avx2 {
 #define PUDICA_LANES 8
 #define PUDICA_VECTORS 8
-#include "planner/table_kernel_body.h"
+#include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
 }  // namespace avx2
@@ -47,7 +47,7 @@ namespace avx2 {
 namespace avx512 {
 #define PUDICA_LANES 16
 #define PUDICA_VECTORS 4
-#include "planner/table_kernel_body.h"
+#include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
 }  // namespace avx512

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <signal.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,6 +58,18 @@ struct Lane {
   WorkerProcess worker;
   std::size_t policy;  // index into RunResult::policies
 };
+
+// Where pudicad listens; see the interfaces of the command line.
+std::string daemon_socket() {
+  if (const char* given = std::getenv("PUDICA_SOCKET"); given != nullptr && *given != 0) {
+    return given;
+  }
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != 0) {
+    return std::string(runtime) + "/pudica/pudicad.sock";
+  }
+  if (getuid() == 0) return "/run/pudica/pudicad.sock";
+  return fmt::format("/tmp/pudica-{}/pudicad.sock", getuid());
+}
 
 class Parent {
  public:
@@ -330,6 +343,9 @@ int Parent::run() {
   if (auto failure = check_outputs()) return fail(*failure);
   run_.options = options_;
   if (switched_off()) progress_.note("PUDICA_DISABLE=1: every policy trains as `none`, unmeasured");
+  if (options_.daemon) {
+    progress_.note("no daemon answers at " + daemon_socket() + ": training goes on without one");
+  }
   if (auto failure = calibrate()) return fail(*failure);
   if (auto failure = start_lanes()) return fail(*failure);
   train();

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <utility>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adamw.h>
@@ -138,6 +139,9 @@ Result<RunData> load_run_data(const TrainOptions& options) {
 
 Result<std::unique_ptr<TrainingRun>> start_run(const TrainOptions& options, const RunData& data,
                                                const RunSetup& setup) {
+  if (options.device != "cpu" && !at::globalContext().hasCUDA()) {
+    return invalid_argument("--device " + options.device + ": no CUDA device here; expected cpu");
+  }
   install_meter();  // before the model, so that its parameters are counted
   at::set_num_threads(static_cast<int>(options.threads));
   const c10::Device device(options.device);

@@ -123,7 +123,6 @@ def test_sheltered_learning_trains_alike_within_the_budget(train, learnt):
     assert done.digests() == learnt[0].digests()
 
 
-@pytest.mark.xfail(strict=True, reason="--daemon is read and not used yet")
 def test_without_a_daemon_it_trains_on_and_says_so_once(train, learnt, tmp_path):
     socket = tmp_path / "none.sock"
     done = train(daemon=True, env={"PUDICA_SOCKET": str(socket)},

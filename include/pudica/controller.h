@@ -61,7 +61,7 @@ struct ControllerSnapshot {
   ControllerState state = ControllerState::kLearning;
   std::string state_reason;
   Bytes budget_bytes{0};
-  Bytes margin_bytes{0};     // held back at the last plan
+  Bytes margin_bytes{0};  // held back at the last plan
   double margin_fraction = 0;
   Bytes base_bytes{0};
   StepStructure structure;
@@ -77,8 +77,8 @@ struct ControllerSnapshot {
 struct ShapeEstimate {
   ShapeKey shape;
   Bytes keep_all_peak_bytes{0};
-  Bytes floor_peak_bytes{0};   // the least peak any plan of the menu reaches
-  PlanPtr plan;                // under the budget asked for
+  Bytes floor_peak_bytes{0};            // the least peak any plan of the menu reaches
+  PlanPtr plan;                         // under the budget asked for
   std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
   bool identified = false;
 };

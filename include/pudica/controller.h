@@ -27,7 +27,7 @@ struct ControllerOptions {
   WarmupMode warmup_mode = WarmupMode::kRevocable;
   std::int64_t warmup_min_steps = 2;     // learning steps before the first plan, >= 1
   std::int64_t warmup_max_steps = 30;    // plan from then on with whatever is known
-  double warmup_fit_error = 0.01;        // relative peak error under which the model counts as fit
+  double warmup_fit_error = 0.01;        // relative peak error above which a step is a misfit
   double margin_revocation_rate = 0.01;  // steps that may need a revocation, in (0, 0.5]
   // Which modes may be planned: kinds named here. Empty: all.
   std::vector<Mode::Kind> menu;
@@ -61,7 +61,7 @@ struct ControllerSnapshot {
   ControllerState state = ControllerState::kLearning;
   std::string state_reason;
   Bytes budget_bytes{0};
-  Bytes margin_bytes{0};     // held back at the last plan
+  Bytes margin_bytes{0};  // held back at the last plan
   double margin_fraction = 0;
   Bytes base_bytes{0};
   StepStructure structure;
@@ -77,8 +77,8 @@ struct ControllerSnapshot {
 struct ShapeEstimate {
   ShapeKey shape;
   Bytes keep_all_peak_bytes{0};
-  Bytes floor_peak_bytes{0};   // the least peak any plan of the menu reaches
-  PlanPtr plan;                // under the budget asked for
+  Bytes floor_peak_bytes{0};            // the least peak any plan of the menu reaches
+  PlanPtr plan;                         // under the budget asked for
   std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
   bool identified = false;
 };

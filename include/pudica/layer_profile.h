@@ -32,9 +32,9 @@ struct SegmentKey {
   // Bits that change what a segment allocates: see kLastOfClass and the rest.
   std::uint8_t variant = 0;
 
-  static constexpr std::uint8_t kLastOfClass = 1;        // first of its class in backward
-  static constexpr std::uint8_t kNoInputGradient = 2;    // its input needs no gradient
-  static constexpr std::uint8_t kGradientsPresent = 4;   // accumulation: .grad exists already
+  static constexpr std::uint8_t kLastOfClass = 1;       // first of its class in backward
+  static constexpr std::uint8_t kNoInputGradient = 2;   // its input needs no gradient
+  static constexpr std::uint8_t kGradientsPresent = 4;  // accumulation: .grad exists already
 
   auto operator<=>(const SegmentKey&) const = default;
 };

@@ -13,7 +13,7 @@ namespace pudica {
 // One mode of one layer. All bytes are relative to the live bytes where the segment starts.
 struct LayerModeCosts {
   Mode mode;
-  std::int64_t forward_net_bytes = 0;    // left live by the forward: kept tensors and the output
+  std::int64_t forward_net_bytes = 0;  // left live by the forward: kept tensors and the output
   std::int64_t forward_peak_bytes = 0;
   std::int64_t released_bytes = 0;       // of forward_net, freed in the head (autocast casts)
   std::int64_t backward_peak_bytes = 0;  // recompute included

@@ -26,10 +26,10 @@ struct Chain {
 
 // A choice of modes with its exact peak and time.
 struct ChainPlan {
-  std::vector<std::uint8_t> choice;    // index into Chain::layers[i]
-  std::int64_t peak_bytes = 0;         // exact R_1 of the choice
-  std::int64_t time_ns = 0;            // exact sum
-  std::int64_t lower_bound_ns = 0;     // certificate: no plan that fits is faster than this
+  std::vector<std::uint8_t> choice;  // index into Chain::layers[i]
+  std::int64_t peak_bytes = 0;       // exact R_1 of the choice
+  std::int64_t time_ns = 0;          // exact sum
+  std::int64_t lower_bound_ns = 0;   // certificate: no plan that fits is faster than this
 };
 
 // One point of the frontier: the fastest known plan for budgets from peak_bytes on.

@@ -30,8 +30,8 @@ struct StepStructure {
 // What is known when a step begins.
 struct StepContext {
   ShapeKey shape;
-  Bytes base_bytes{0};    // live when the step begins
-  Bytes budget_bytes{0};  // the most that may be in use at once
+  Bytes base_bytes{0};             // live when the step begins
+  Bytes budget_bytes{0};           // the most that may be in use at once
   bool gradients_present = false;  // accumulation: .grad exists already
 };
 

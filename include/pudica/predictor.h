@@ -37,8 +37,8 @@ struct SegmentEstimate {
 };
 
 struct PredictorOptions {
-  std::int64_t granularity_bytes = 1;   // sizes are rounded up to this (CUDA: 512)
-  double forgetting = 1.0;              // of the time fits, in (0.9, 1]
+  std::int64_t granularity_bytes = 1;         // sizes are rounded up to this (CUDA: 512)
+  double forgetting = 1.0;                    // of the time fits, in (0.9, 1]
   std::int32_t max_samples_per_segment = 64;  // distinct shapes kept for each segment
 };
 

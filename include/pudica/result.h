@@ -41,8 +41,8 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
-  Result(T value) : state_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::move(error)) {}       // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const { return std::holds_alternative<T>(state_); }
   explicit operator bool() const { return has_value(); }
@@ -85,7 +85,7 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
-  Result(Error error) : error_(std::move(error)) {}       // NOLINT(google-explicit-constructor)
+  Result(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const { return !error_.has_value(); }
   explicit operator bool() const { return has_value(); }

@@ -45,8 +45,8 @@ Error bad_bytes(std::string_view text) {
 Result<Bytes> parse_bytes(std::string_view text) {
   const std::string compact = lower_without_spaces(text);
   std::size_t end = 0;
-  while (end < compact.size() && (std::isdigit(static_cast<unsigned char>(compact[end])) != 0 ||
-                                  compact[end] == '.')) {
+  while (end < compact.size() &&
+         (std::isdigit(static_cast<unsigned char>(compact[end])) != 0 || compact[end] == '.')) {
     ++end;
   }
   const std::string_view number(compact.data(), end);

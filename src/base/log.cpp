@@ -1,11 +1,11 @@
 #include "base/log.h"
 
+#include <cstdlib>
+#include <memory>
+#include <string>
+
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-
-#include <cstdlib>
-#include <string>
-#include <memory>
 
 namespace pudica {
 namespace {
@@ -13,8 +13,7 @@ namespace {
 spdlog::logger& logger() {
   // Leaked on purpose: hooks may log while static objects are destroyed.
   static spdlog::logger* const instance = [] {
-    auto* made =
-        new spdlog::logger("pudica", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto* made = new spdlog::logger("pudica", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("[%Y-%m-%d %H:%M:%S] pudica %l: %v");
     made->set_level(spdlog::level::warn);
     if (const char* wanted = std::getenv("PUDICA_LOG")) {

@@ -26,8 +26,7 @@ Result<Mode> parse_mode(std::string_view text) {
   if (text.starts_with(kPrefix)) {
     const std::string_view digits = text.substr(kPrefix.size());
     std::uint16_t step = 0;
-    const auto [rest, status] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), step);
+    const auto [rest, status] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
     if (status == std::errc() && rest == digits.data() + digits.size()) {
       return Mode::selective(step);
     }

@@ -116,7 +116,7 @@ class ControllerImpl final : public Controller {
   bool relearning_ = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps_ = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked_ = false;  // in the last step that taught
-  bool judge_drift_ = false;         // the next recorded step tells whether the drift was real
+  bool judge_drift_ = false;           // the next recorded step tells whether the drift was real
   bool broken_ = false;                // an exception was contained: stand down
   ShapeSet to_record_;                 // when they appear next
   ShapeSet recorded_again_;            // recorded for a misfit before

@@ -18,7 +18,7 @@ inline std::int64_t saturating_subtract(std::int64_t left, std::int64_t right) {
   std::int64_t difference = 0;
   if (!__builtin_sub_overflow(left, right, &difference)) return difference;
   return right < 0 ? std::numeric_limits<std::int64_t>::max()
-                  : std::numeric_limits<std::int64_t>::min();
+                   : std::numeric_limits<std::int64_t>::min();
 }
 
 }  // namespace pudica::planner

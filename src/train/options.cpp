@@ -130,7 +130,7 @@ void declare(CLI::App& app, RawOptions& raw) {
   add("--state", raw.state, "learned state: read if it is there, written at the end");
   add("--out", raw.out, "folder for result.json, steps.csv and report.html; default: pudica-out");
   add("--warmup-mode", raw.warmup_mode, "revocable or sheltered; default: as configured");
-  add("--record", raw.record, "write step records (JSON lines) for `pudica replay`");
+  add("--record", raw.record, "write one step record a line (JSON)");
   app.add_flag("--daemon", raw.daemon, "register planning policies with pudicad");
   app.add_flag("--version", raw.version, "print the version");
   app.get_option("--budget")->envname("PUDICA_BUDGET");

@@ -1,8 +1,8 @@
 #include "pudica/bytes.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace pudica {
 namespace {

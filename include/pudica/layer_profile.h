@@ -19,7 +19,9 @@ enum class SegmentKind : std::uint8_t {
   kBackward,   // one layer's backward, its recompute included
   kEpilogue,   // after the first layer's backward: the embedding's backward
   kOptimizer,  // from the end of backward to the end of the step
-  kRecompute,  // the recompute inside a backward (time only; its bytes are part of kBackward)
+  // The recompute inside a backward, whose bytes are part of kBackward as well. Its net_bytes are
+  // what it leaves live: the layer's inventory, which a kept forward would have saved.
+  kRecompute,
 };
 
 std::string to_string(SegmentKind kind);

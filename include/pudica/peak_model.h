@@ -24,7 +24,8 @@ struct LayerCosts {
   std::uint16_t layer_class = 0;
   std::int64_t gap_net_bytes = 0;   // forward between the layer before and this one
   std::int64_t gap_peak_bytes = 0;  // (layer 0: everything before it, the embedding)
-  // Forward net + backward net of the layer with `keep`: parameter gradients that appear, mostly.
+  // Forward net + backward net - released bytes, the same in every mode: parameter gradients that
+  // appear, mostly. Learned from `keep`, which releases nothing in the head.
   std::int64_t residue_bytes = 0;
   std::vector<LayerModeCosts> modes;
 };
@@ -33,6 +34,9 @@ struct LayerCosts {
 struct StepCosts {
   std::vector<LayerCosts> layers;
   std::int64_t head_net_bytes = 0;  // with no `released_bytes` in it
+  // Above the live bytes at the head's start. Exact for every plan only if the layers' released
+  // bytes are freed after the head's own peak: freed before it, they lower it by what the plan
+  // decides.
   std::int64_t head_peak_bytes = 0;
   std::int64_t epilogue_net_bytes = 0;
   std::int64_t epilogue_peak_bytes = 0;

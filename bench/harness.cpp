@@ -58,6 +58,7 @@ void Report::add(std::string name, std::string unit, std::vector<double> values)
 
 int Report::write(const Arguments& arguments) const {
   nlohmann::json cases = nlohmann::json::array();
+  std::printf("%s, seed %llu\n", benchmark_.c_str(), static_cast<unsigned long long>(seed_));
   std::printf("%-52s %8s %12s %12s %12s %8s\n", "case", "unit", "median", "p99", "max", "spread");
   for (const Case& item : cases_) {
     const double median = quantile(item.sorted, 0.5);

@@ -33,9 +33,19 @@ def machine(root):
         "load_1min": os.getloadavg()[0],
         "system": f"{platform.system()} {platform.release()}",
         "compiler": first_line_of(["c++", "--version"], root),
+        "torch": torch_version(),
         "revision": first_line_of(["git", "rev-parse", "HEAD"], root),
         "modified": changed is not None,
     }
+
+
+def torch_version():
+    """Of the torch that was built against; None where the benchmarks were built without."""
+    python = os.environ.get("PUDICA_PYTHON")
+    preset = os.environ.get("PUDICA_PRESET")
+    if not python or preset == "core" or (not preset and os.environ.get("PUDICA_TORCH") == "OFF"):
+        return None
+    return first_line_of([python, "-c", "import torch; print(torch.__version__)"], None)
 
 
 def run(options):
@@ -60,7 +70,8 @@ def main():
     options = parser.parse_args()
     about = machine(options.root)
     print(f"{about['processor']}, {about['cores']} cores, load {about['load_1min']:.2f}, "
-          f"revision {about['revision'] or 'unknown'}{' (modified)' if about['modified'] else ''}",
+          f"revision {about['revision'] or 'unknown'}{' (modified)' if about['modified'] else ''}\n"
+          f"{about['compiler'] or 'compiler unknown'}, torch {about['torch'] or 'not used'}",
           flush=True)
     report = run(options)
     report["machine"] = about

@@ -74,6 +74,9 @@ def test_libraries_by_layer(tree, path, include, allowed):
     ("src/base/check.h", "include/pudica/planner.h", False),
     ("predictor/fit.h", "include/pudica/predictor.h", True),
     ("src/train/job.h", "tests/support/traces.h", False),
+    ("bench/plan.h", "tests/support/traces.h", True),
+    ("bench/plan.h", "tests/planner/chains.h", False),
+    ("src/cuda/meter.h", "src/torch/meter.h", True),
 ])
 def test_includes_by_layer(tree, path, target, allowed):
     included = target.removeprefix("include/").removeprefix("src/").removeprefix("tests/")

@@ -45,7 +45,9 @@ def torch_version():
     preset = os.environ.get("PUDICA_PRESET")
     if not python or preset == "core" or (not preset and os.environ.get("PUDICA_TORCH") == "OFF"):
         return None
-    return first_line_of([python, "-c", "import torch; print(torch.__version__)"], None)
+    # Not by importing it, which takes seconds.
+    code = "from importlib.metadata import version; print(version('torch'))"
+    return first_line_of([python, "-c", code], None)
 
 
 def run(options):

@@ -344,7 +344,8 @@ int Parent::run() {
   run_.options = options_;
   if (switched_off()) progress_.note("PUDICA_DISABLE=1: every policy trains as `none`, unmeasured");
   if (options_.daemon) {
-    progress_.note("no daemon answers at " + daemon_socket() + ": training goes on without one");
+    progress_.note("--daemon: this version cannot register with one (" + daemon_socket() +
+                   "): training goes on without");
   }
   if (auto failure = calibrate()) return fail(*failure);
   if (auto failure = start_lanes()) return fail(*failure);

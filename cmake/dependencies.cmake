@@ -6,11 +6,23 @@ function(pudica_find package debian)
   endif()
 endfunction()
 
+# Debian's cpp-httplib has no CMake package: gives PkgConfig::httplib.
+function(pudica_find_httplib)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(httplib QUIET IMPORTED_TARGET GLOBAL cpp-httplib)
+  if(NOT httplib_FOUND)
+    message(FATAL_ERROR
+            "pudica needs cpp-httplib: install it with  apt-get install libcpp-httplib-dev")
+  endif()
+endfunction()
+
 macro(pudica_dependencies)
   pudica_find(Eigen3 libeigen3-dev)
   pudica_find(fmt libfmt-dev)
   pudica_find(spdlog libspdlog-dev)
   pudica_find(nlohmann_json nlohmann-json3-dev)
+  find_package(Threads REQUIRED)
+  pudica_find_httplib()
   if(PUDICA_TESTS)
     pudica_find(GTest "libgtest-dev libgmock-dev")
   endif()

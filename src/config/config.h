@@ -63,8 +63,9 @@ struct Config {
     bool operator==(const Cache&) const = default;
   };
   struct Daemon {
-    bool enabled = false;
+    bool enabled = true;
     std::string socket;  // empty: the usual place
+    std::string group;   // budget group; empty: none
     bool operator==(const Daemon&) const = default;
   };
   struct Log {
@@ -122,8 +123,8 @@ ParsedConfig load_config(const std::filesystem::path& path);
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> process_environment(const std::string& name);
 
-// Overrides `config` by PUDICA_BUDGET, PUDICA_SOCKET and PUDICA_LOG; an empty value counts as not
-// set. A refused value leaves its key as it was and is reported.
+// Overrides `config` by PUDICA_BUDGET, PUDICA_SOCKET, PUDICA_GROUP and PUDICA_LOG; an empty value
+// counts as not set. A refused value leaves its key as it was and is reported.
 ConfigErrors apply_environment(const EnvironmentLookup& lookup, Config& config);
 
 // The options of the controller that a valid config describes.

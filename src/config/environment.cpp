@@ -16,8 +16,10 @@ ConfigErrors apply_environment(const EnvironmentLookup& lookup, Config& config) 
     const char* name;
     std::string_view path;
   };
-  constexpr Variable kVariables[] = {
-      {"PUDICA_BUDGET", "budget"}, {"PUDICA_SOCKET", "daemon.socket"}, {"PUDICA_LOG", "log.level"}};
+  constexpr Variable kVariables[] = {{"PUDICA_BUDGET", "budget"},
+                                     {"PUDICA_SOCKET", "daemon.socket"},
+                                     {"PUDICA_GROUP", "daemon.group"},
+                                     {"PUDICA_LOG", "log.level"}};
   ConfigErrors errors;
   for (const Variable& variable : kVariables) {
     const auto text = lookup(variable.name);

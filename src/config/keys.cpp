@@ -108,7 +108,7 @@ bool read_policy(const json& value, Config& config) {
 
 constexpr std::array<std::string_view, 5> kLogLevels{"off", "error", "warn", "info", "debug"};
 
-constexpr std::array<Key, 16> kKeys{{
+constexpr std::array<Key, 17> kKeys{{
     {"budget", "string or number", "auto, bytes (600MiB, 4096) or a fraction from 0.0 to 1.0",
      "bytes", "\"auto\"", &read_budget},
     {"warmup.mode", "string", "revocable or sheltered", "", "\"revocable\"", &read_warmup_mode},
@@ -148,7 +148,7 @@ constexpr std::array<Key, 16> kKeys{{
      }},
     {"policy", "string", "name[:key=value]..., values joined by +, without commas", "",
      "\"pudica\"", &read_policy},
-    {"daemon.enabled", "boolean", "true or false", "", "false",
+    {"daemon.enabled", "boolean", "true or false", "", "true",
      [](const json& v, Config& c) {
        if (!v.is_boolean()) return false;
        c.daemon.enabled = v.get<bool>();
@@ -156,6 +156,8 @@ constexpr std::array<Key, 16> kKeys{{
      }},
     {"daemon.socket", "string", "a path; empty for the usual place", "", "\"\"",
      [](const json& v, Config& c) { return read_text(v, c.daemon.socket); }},
+    {"daemon.group", "string", "a name; empty for none", "", "\"\"",
+     [](const json& v, Config& c) { return read_text(v, c.daemon.group); }},
     {"log.level", "string", "off, error, warn, info or debug", "", "\"warn\"", &read_log_level},
     {"state_file", "string", "a path; empty for none", "", "\"\"",
      [](const json& v, Config& c) { return read_text(v, c.state_file); }},

@@ -40,6 +40,7 @@ class ControllerImpl final : public Controller {
   Result<void> restore(const std::string& text, const std::string& fingerprint) override;
 
  private:
+  Result<ShapeEstimate> estimated(const ShapeKey& shape, Bytes budget_bytes) const;
   // The decision that the next outcome belongs to.
   struct Pending {
     std::uint64_t plan_id = 0;

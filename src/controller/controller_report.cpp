@@ -1,7 +1,10 @@
 // What the controller tells of itself, and its learned state as text.
 #include <algorithm>
+#include <array>
 #include <iomanip>
+#include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include "controller/controller_impl.h"
@@ -92,14 +95,13 @@ StepContext ControllerImpl::context_at(const ShapeKey& shape, Bytes budget_bytes
   return context;
 }
 
-Result<ShapeEstimate> ControllerImpl::estimate(const ShapeKey& shape, Bytes budget_bytes) const {
-  if (phase_.state != ControllerState::kPlanning) {
-    return Error{ErrorCode::kUnavailable,
-                 "no estimate while " + to_string(phase_.state) + ": " + phase_.reason};
-  }
+Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes budget_bytes) const {
+  // What was learned is enough or is not; the phase only says whether steps are planned by it.
   const StepContext context = context_at(shape, budget_bytes);
   const auto model = model_of(shape, context.gradients_present);
-  if (!model) return model.error();
+  if (!model) {
+    return model.error().with_context("no estimate while " + to_string(phase_.state));
+  }
   ShapeEstimate out;
   out.shape = shape;
   out.identified = model->identified;
@@ -114,6 +116,14 @@ Result<ShapeEstimate> ControllerImpl::estimate(const ShapeKey& shape, Bytes budg
   if (!points) return points.error();
   out.frontier = absolute_frontier(*points, problem, context.base_bytes);
   return out;
+}
+
+Result<ShapeEstimate> ControllerImpl::estimate(const ShapeKey& shape, Bytes budget_bytes) const {
+  try {
+    return estimated(shape, budget_bytes);
+  } catch (const std::overflow_error& error) {  // of absurd shapes or measurements
+    return Error{ErrorCode::kUnavailable, std::string("no estimate: ") + error.what()};
+  }
 }
 
 Result<StepCosts> ControllerImpl::costs(const StepContext& context) const {
@@ -135,6 +145,10 @@ std::string ControllerImpl::state_body() const {
   for (const std::string& name : structure_.class_names) {
     out << "class " << name.size() << '\n' << name << '\n';  // a name may hold anything
   }
+  for (const std::size_t present : {0U, 1U}) {
+    if (!base_known_[present]) continue;
+    out << "base " << present << ' ' << last_base_bytes_[present].count() << '\n';
+  }
   out << std::setprecision(17);
   for (const double error : margin_.errors()) out << "error " << error << '\n';
   out << "segments\n" << store_.serialize();
@@ -152,6 +166,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
   StepStructure structure;
   Margin margin(options_.margin_revocation_rate);
   std::int64_t recorded = 0;
+  std::array<std::optional<Bytes>, 2> base_bytes;
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     std::string what;
@@ -166,6 +181,10 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       margin_ = std::move(margin);
       structure_ = std::move(structure);
       recorded_steps_ = recorded;
+      for (const std::size_t present : {0U, 1U}) {
+        base_known_[present] = base_bytes[present].has_value();
+        last_base_bytes_[present] = base_bytes[present].value_or(Bytes(0));
+      }
       plans_.clear();
       begin_learning();
       relearning_ = false;
@@ -183,6 +202,12 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       words >> layer.layer_class >> variant;
       layer.variant = static_cast<std::uint8_t>(variant);
       structure.layers.push_back(layer);
+    } else if (what == "base") {
+      std::size_t present = 0;
+      std::int64_t bytes = 0;
+      words >> present >> bytes;
+      if (present > 1 || bytes < 0) return damaged(line);
+      base_bytes[present] = Bytes(bytes);
     } else if (what == "class") {
       std::size_t length = 0;
       words >> length;

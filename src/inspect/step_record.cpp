@@ -1,6 +1,7 @@
 // Writing a step record; step_record_parse.cpp reads it.
 #include "inspect/json.h"
 #include "inspect/json_values.h"
+#include "inspect/step_record_json.h"
 
 namespace pudica {
 namespace {
@@ -47,7 +48,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   return record;
 }
 
-std::string step_record_to_json(const StepRecord& record) {
+inspect::Json inspect::to_json(const StepRecord& record) {
   Json out;
   out["schema"] = kStepSchema;
   out["run"] = record.run;
@@ -62,7 +63,11 @@ std::string step_record_to_json(const StepRecord& record) {
   out["revocations"] = record.revocations;
   out["overrun"] = record.overrun;
   if (record.profiles) out["profiles"] = profiles_json(*record.profiles);
-  return inspect::dump(out, -1);
+  return out;
+}
+
+std::string step_record_to_json(const StepRecord& record) {
+  return inspect::dump(inspect::to_json(record), -1);
 }
 
 }  // namespace pudica

@@ -4,6 +4,7 @@
 
 #include "inspect/field_reader.h"
 #include "inspect/json.h"
+#include "inspect/step_record_json.h"
 
 namespace pudica {
 namespace {
@@ -113,7 +114,9 @@ void check_schema(FieldReader& reader) {
   }
 }
 
-Result<StepRecord> read_record(const Json& root) {
+}  // namespace
+
+Result<StepRecord> inspect::read_step_record(const Json& root) {
   FieldReader reader(root, "");
   check_schema(reader);
   StepRecord record;
@@ -147,11 +150,9 @@ Result<StepRecord> read_record(const Json& root) {
   return record;
 }
 
-}  // namespace
-
 Result<StepRecord> parse_step_record(std::string_view line) {
   try {
-    return read_record(Json::parse(line.begin(), line.end()));
+    return inspect::read_step_record(Json::parse(line.begin(), line.end()));
   } catch (const Json::exception& error) {
     return invalid_argument(std::string("step record: ") + error.what());
   }

@@ -57,8 +57,9 @@ TEST(Config, ReadsEveryKey) {
   EXPECT_EQ(config.margin.revocation_rate, 0.5);
   EXPECT_EQ(config.cache.capacity, 1);
   EXPECT_EQ(config.policy, "mimose:rule=code:buffer=0.1");
-  EXPECT_TRUE(config.daemon.enabled);
+  EXPECT_FALSE(config.daemon.enabled);
   EXPECT_EQ(config.daemon.socket, "run/pudicad.sock");
+  EXPECT_EQ(config.daemon.group, "a40");
   EXPECT_EQ(config.log.level, "off");
   EXPECT_EQ(config.state_file, "state.pudica");
 }

@@ -52,6 +52,20 @@ TEST(ControllerState, RestoreSkipsTheWarmUp) {
   EXPECT_EQ(fresh.controller->snapshot().counters.learning_steps, 0);
 }
 
+TEST(ControllerState, RestoredModelEstimatesBeforeAnyStep) {
+  Harness taught({});
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  for (const std::int64_t length : lengths(20, 6)) taught.step({8, length}, budget);
+  Harness fresh({});
+  ASSERT_TRUE(fresh.controller->restore(taught.controller->serialize("m"), "m").has_value());
+  const auto before = taught.controller->estimate({8, 384}, budget);
+  const auto after = fresh.controller->estimate({8, 384}, budget);
+  ASSERT_TRUE(after.has_value()) << after.error().message;
+  EXPECT_EQ(after->keep_all_peak_bytes, before->keep_all_peak_bytes);
+  EXPECT_EQ(after->floor_peak_bytes, before->floor_peak_bytes);
+  EXPECT_EQ(after->plan->modes, before->plan->modes);
+}
+
 TEST(ControllerState, RestoreOfAHalfLearnedModelGoesOnLearning) {
   Harness taught({});
   const Bytes budget = taught.budget_at(kLongest, 0.4);

@@ -1,0 +1,150 @@
+#include "inspect/http_client.h"
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <httplib.h>
+#include <mutex>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace pudica {
+namespace {
+
+// Why a connection to the socket fails; empty where it does not.
+std::string connection_fault(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return "the path has " + std::to_string(path.size()) + " characters, expected at most " +
+           std::to_string(sizeof(address.sun_path) - 1);
+  }
+  path.copy(address.sun_path, path.size());
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return std::strerror(errno);
+  const bool connected =
+      ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  const int code = errno;
+  ::close(probe);
+  if (connected) return {};
+  switch (code) {
+    case ENOENT:
+      return "there is no such socket: pudicad is not running here";
+    case ECONNREFUSED:
+      return "nobody listens: pudicad has stopped";
+    case EACCES:
+    case EPERM:
+      return "permission denied: the socket belongs to another user";
+    default:
+      return std::strerror(code);
+  }
+}
+
+}  // namespace
+
+struct HttpClient::Impl {
+  std::mutex mutex;
+  httplib::Client* under_way = nullptr;  // guarded by mutex
+  bool stopped = false;                  // guarded by mutex
+};
+
+HttpClient::HttpClient(std::string socket_path)
+    : socket_path_(std::move(socket_path)), impl_(std::make_unique<Impl>()) {}
+
+HttpClient::~HttpClient() = default;
+
+Result<HttpReply> HttpClient::send(const Request& request) {
+  const auto unavailable = [this](const std::string& why) {
+    return Error{ErrorCode::kUnavailable, "no answer from pudicad at " + socket_path_ + ": " + why};
+  };
+  if (auto fault = connection_fault(socket_path_); !fault.empty()) return unavailable(fault);
+  try {
+    httplib::Client client(socket_path_, 80);
+    client.set_address_family(AF_UNIX);
+    client.set_keep_alive(false);
+    client.set_connection_timeout(request.timeout);
+    client.set_read_timeout(request.timeout);
+    client.set_write_timeout(request.timeout);
+    client.set_default_headers({{"Host", "pudica"}});
+    {
+      const std::lock_guard lock(impl_->mutex);
+      if (impl_->stopped) return unavailable("the client was stopped");
+      impl_->under_way = &client;
+    }
+    httplib::Result answer = [&] {
+      switch (request.method) {
+        case Method::kPut:
+          return client.Put(request.target, request.body, "application/json");
+        case Method::kPost:
+          return client.Post(request.target, request.body, "application/json");
+        case Method::kGet:
+          break;
+      }
+      return client.Get(request.target);
+    }();
+    {
+      const std::lock_guard lock(impl_->mutex);
+      impl_->under_way = nullptr;
+    }
+    if (!answer) return unavailable(httplib::to_string(answer.error()));
+    return HttpReply{answer->status, std::move(answer->body)};
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->under_way = nullptr;
+    return unavailable(error.what());
+  }
+}
+
+Result<HttpReply> HttpClient::get(const std::string& target, std::chrono::milliseconds timeout) {
+  return send({Method::kGet, target, {}, timeout});
+}
+
+Result<HttpReply> HttpClient::put(const std::string& target, const std::string& json_body,
+                                  std::chrono::milliseconds timeout) {
+  return send({Method::kPut, target, json_body, timeout});
+}
+
+Result<HttpReply> HttpClient::post(const std::string& target, const std::string& json_body,
+                                   std::chrono::milliseconds timeout) {
+  return send({Method::kPost, target, json_body, timeout});
+}
+
+void HttpClient::stop() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->stopped = true;
+  if (impl_->under_way != nullptr) impl_->under_way->stop();
+}
+
+std::string url_escape(const std::string& text) {
+  constexpr std::string_view kPlain = "-._~";
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string out;
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (std::isalnum(byte) != 0 || kPlain.find(character) != std::string_view::npos) {
+      out += character;
+    } else {
+      out += '%';
+      out += kDigits[byte >> 4U];
+      out += kDigits[byte & 15U];
+    }
+  }
+  return out;
+}
+
+std::string error_message(const HttpReply& reply) {
+  constexpr std::size_t kShown = 200;
+  const auto body = nlohmann::json::parse(reply.body, nullptr, false);
+  if (body.is_object() && body.contains("error") && body["error"].is_object() &&
+      body["error"].contains("message") && body["error"]["message"].is_string()) {
+    return body["error"]["message"].get<std::string>();
+  }
+  return "status " + std::to_string(reply.status) + ": " + reply.body.substr(0, kShown);
+}
+
+}  // namespace pudica

@@ -1,0 +1,206 @@
+// Reading what runs and the daemon tell each other; run_protocol.cpp writes it.
+#include <utility>
+
+#include "inspect/field_reader.h"
+#include "inspect/json_values.h"
+#include "inspect/run_protocol.h"
+#include "inspect/step_record_json.h"
+
+namespace pudica {
+namespace {
+
+using inspect::FieldReader;
+using inspect::Json;
+
+// Longer texts are a mistake, not a name.
+constexpr std::size_t kMaxNameCharacters = 4096;
+
+std::optional<Error> error_of(const FieldReader& reader) {
+  return reader.ok() ? std::nullopt : std::optional(reader.error());
+}
+
+std::string name_of(FieldReader& reader, const char* field) {
+  if (!reader.has(field)) return {};
+  std::string text = reader.text(field);
+  if (text.size() <= kMaxNameCharacters) return text;
+  reader.fail(field, "has " + std::to_string(text.size()) + " characters, expected at most " +
+                         std::to_string(kMaxNameCharacters));
+  return {};
+}
+
+std::optional<Bytes> bytes_or_null(FieldReader& reader, const char* field) {
+  if (!reader.has(field)) return std::nullopt;
+  const auto count = reader.integer_or_null(field);
+  return count ? std::optional(Bytes(*count)) : std::nullopt;
+}
+
+// Applies `read` to the JSON object of a text; what it throws or refuses becomes an error.
+template <typename T, typename Read>
+Result<T> read_text(std::string_view text, const char* what, const Read& read) {
+  try {
+    const Json root = Json::parse(text.begin(), text.end());
+    if (!root.is_object()) {
+      return invalid_argument(std::string(what) + ": expected a JSON object");
+    }
+    FieldReader reader(root, "");
+    T value = read(reader);
+    if (!reader.ok()) return reader.error().with_context(what);
+    return value;
+  } catch (const Json::exception& error) {
+    return invalid_argument(std::string(what) + ": " + error.what());
+  }
+}
+
+StepEvent step_event(FieldReader& reader) {
+  StepEvent event;
+  const Json* const record = reader.object("record");
+  if (record == nullptr) return event;
+  if (!record->is_object()) {
+    reader.fail("record", "expected an object");
+    return event;
+  }
+  auto read = inspect::read_step_record(*record);
+  if (!read) {
+    reader.fail_with(read.error());
+    return event;
+  }
+  event.record = std::move(*read);
+  if (reader.has("learning")) event.learning = reader.boolean("learning");
+  if (reader.has("recomputed")) event.recomputed = reader.integer("recomputed");
+  return event;
+}
+
+SnapshotEvent snapshot_event(FieldReader& reader) {
+  const Json* const snapshot = reader.object("snapshot");
+  if (snapshot == nullptr) return {};
+  if (!snapshot->is_object()) reader.fail("snapshot", "expected an object");
+  return {inspect::dump(*snapshot, -1)};
+}
+
+BudgetEvent budget_event(FieldReader& reader) {
+  BudgetEvent event;
+  event.seq = reader.identifier("seq");
+  event.step = reader.identifier("step");
+  event.budget_bytes = Bytes(reader.integer("budget_bytes"));
+  return event;
+}
+
+EndEvent end_event(FieldReader& reader) {
+  EndEvent event{reader.text("status")};
+  const std::string& status = event.status;
+  if (status != "ok" && status != "oom" && status != "failed" && status != "interrupted") {
+    reader.fail("status", "'" + status + "', expected ok, oom, failed or interrupted");
+  }
+  return event;
+}
+
+// nullopt: of a type that this version does not know.
+std::optional<RunEvent> read_event(FieldReader& reader) {
+  const std::string type = reader.text("type");
+  if (type == "step") return step_event(reader);
+  if (type == "snapshot") return snapshot_event(reader);
+  if (type == "model") return ModelEvent{reader.text("state")};
+  if (type == "budget") return budget_event(reader);
+  if (type == "need") return NeedEvent{Bytes(reader.integer("bytes"))};
+  if (type == "end") return end_event(reader);
+  return std::nullopt;
+}
+
+std::optional<Command> read_command(FieldReader& reader) {
+  Command command;
+  command.seq = reader.identifier("seq");
+  const std::string type = reader.text("type");
+  if (type == "model") {
+    command.what = ModelCommand{};
+    return command;
+  }
+  if (type != "set_budget") return std::nullopt;
+  SetBudgetCommand set;
+  set.budget_bytes = Bytes(reader.integer("budget_bytes"));
+  set.source = name_of(reader, "source");
+  command.what = std::move(set);
+  return command;
+}
+
+// Reads every object of a list by `read`; those that it does not know are passed over.
+template <typename T, typename Read>
+std::vector<T> read_list(FieldReader& reader, const char* field, const Read& read) {
+  std::vector<T> out;
+  reader.each(field, [&](const Json& value, const std::string& at) -> std::optional<Error> {
+    if (!value.is_object()) return invalid_argument(at + ": expected an object");
+    FieldReader fields(value, at + ".");
+    auto item = read(fields);
+    if (item) out.push_back(std::move(*item));
+    return error_of(fields);
+  });
+  return out;
+}
+
+}  // namespace
+
+Result<RunDescription> parse_run_description(std::string_view text) {
+  return read_text<RunDescription>(text, "registration", [](FieldReader& reader) {
+    RunDescription run;
+    run.protocol = reader.integer("protocol");
+    run.protocol_min = reader.has("protocol_min") ? reader.integer("protocol_min") : run.protocol;
+    run.name = name_of(reader, "name");
+    run.pid = reader.has("pid") ? reader.integer("pid") : 0;
+    run.user = name_of(reader, "user");
+    run.command = name_of(reader, "command");
+    run.device = name_of(reader, "device");
+    run.model = name_of(reader, "model");
+    run.policy = name_of(reader, "policy");
+    run.fingerprint = name_of(reader, "fingerprint");
+    run.group = name_of(reader, "group");
+    run.resume = name_of(reader, "resume");
+    if (reader.has("versions")) {
+      const Json& versions = *reader.object("versions");
+      for (const auto& [name, version] : versions.items()) {
+        if (version.is_string()) run.versions[name] = version.get<std::string>();
+      }
+    }
+    run.budget_bytes = Bytes(reader.integer("budget_bytes"));
+    run.floor_bytes = bytes_or_null(reader, "floor_bytes");
+    run.keep_all_bytes = bytes_or_null(reader, "keep_all_bytes");
+    if (reader.has("steps_total")) run.steps_total = reader.integer_or_null("steps_total");
+    return run;
+  });
+}
+
+Result<Registration> parse_registration(std::string_view text) {
+  return read_text<Registration>(text, "answer to the registration", [](FieldReader& reader) {
+    Registration registration;
+    registration.id = name_of(reader, "id");
+    registration.protocol = reader.integer("protocol");
+    registration.budget_bytes = bytes_or_null(reader, "budget_bytes");
+    if (reader.has("state") && !reader.object("state")->is_null()) {
+      registration.state = reader.text("state");
+    }
+    registration.heartbeat_seconds = reader.number("heartbeat_seconds");
+    registration.timeout_seconds = reader.number("timeout_seconds");
+    return registration;
+  });
+}
+
+Result<EventBatch> parse_event_batch(std::string_view text) {
+  return read_text<EventBatch>(text, "events", [](FieldReader& reader) {
+    EventBatch batch;
+    batch.dropped = reader.has("dropped") ? reader.integer("dropped") : 0;
+    if (const Json* const events = reader.object("events");
+        events != nullptr && events->is_array() && events->size() > kMaxEventsPerBatch) {
+      reader.fail("events", "has " + std::to_string(events->size()) +
+                                " elements, expected at most " +
+                                std::to_string(kMaxEventsPerBatch));
+    }
+    batch.events = read_list<RunEvent>(reader, "events", read_event);
+    return batch;
+  });
+}
+
+Result<std::vector<Command>> parse_commands(std::string_view text) {
+  return read_text<std::vector<Command>>(text, "commands", [](FieldReader& reader) {
+    return read_list<Command>(reader, "commands", read_command);
+  });
+}
+
+}  // namespace pudica

@@ -41,7 +41,7 @@ Result<bool> ModelPool::observe(const std::string& fingerprint, const StepRecord
                                 std::string_view source) {
   auto valid = check_fingerprint(fingerprint);
   if (!valid) return valid.error();
-  if (!record.profiles || record.profiles->segments.empty()) return false;
+  if (!record.profiles && version(fingerprint) == 0) return false;
   const std::string name(source.empty() ? std::string_view(record.run) : source);
   return change(fingerprint, name, [&](PooledModel& model) { return model.observe(name, record); });
 }
@@ -79,7 +79,7 @@ Result<bool> ModelPool::change(const std::string& fingerprint, std::string_view 
     found = models_.emplace(fingerprint, PooledModel(fingerprint, options_.controller)).first;
   }
   Entry& entry = found->second;
-  const std::string before = entry.model.state();
+  const std::string before = entry.model.state();  // a copy: to go back to
   auto changed = what(entry.model);
   if (changed && entry.model.state().size() > options_.max_state_bytes) {
     entry.model = PooledModel(fingerprint, options_.controller);

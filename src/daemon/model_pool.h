@@ -50,8 +50,9 @@ class ModelPool {
   ModelPool(const ModelPool&) = delete;
   ModelPool& operator=(const ModelPool&) = delete;
 
-  // Learns from a step that was recorded; without profiles there is nothing to learn. `source`
-  // tells processes apart (a run's id); empty: the record's `run`. True: the version has risen.
+  // Learns from a step; to be called for those without profiles too, which cost next to nothing:
+  // they tell that the step before has ended. `source` tells processes apart (a run's id); empty:
+  // the record's `run`. True: the version has risen.
   Result<bool> observe(const std::string& fingerprint, const StepRecord& record,
                        std::string_view source = {});
   // Takes a run's whole state where the pool has none of that fingerprint, or knows less: fewer

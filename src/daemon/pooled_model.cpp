@@ -129,7 +129,10 @@ PooledModel::PooledModel(std::string fingerprint, ControllerOptions options)
 }
 
 Result<bool> PooledModel::observe(const std::string& source_name, const StepRecord& record) {
-  if (!record.profiles || record.profiles->segments.empty()) return false;
+  if (!record.profiles || record.profiles->segments.empty()) {
+    const auto known = sources_.find(source_name);
+    return known == sources_.end() ? Result<bool>(false) : settle_unrecorded(known->second, record);
+  }
   auto sane = check(record);
   if (!sane) return sane.error();
   Source& source = source_of(source_name);
@@ -175,6 +178,7 @@ PooledModel::Source& PooledModel::source_of(const std::string& name) {
 void PooledModel::settle_optimizer(Source& source, const StepRecord& next) {
   if (!source.optimizer) return;
   const HeldOptimizer held = *std::exchange(source.optimizer, std::nullopt);
+  if (next.step <= held.record.step) return;  // the process began anew
   const bool adjacent = next.step == held.record.step + 1;
   const bool comparable = held.gradients_present == next.profiles->gradients_present;
   if (!adjacent && !comparable) return;
@@ -183,12 +187,52 @@ void PooledModel::settle_optimizer(Source& source, const StepRecord& next) {
   if (left > Bytes(0) && left.count() >= peak / 4 &&
       source.skipped_optimizers < kMaxSkippedOptimizers) {
     ++source.skipped_optimizers;  // the controller counts such steps, but of one process only
+    source.has_optimizer_state = comparable;
     return;
   }
   source.skipped_optimizers = 0;
-  controller_->begin_step(context_of(held.record));
-  controller_->end_step(outcome_of(held.record));
-  // The `begin_step` of the record that follows hands it the next live bytes.
+  source.has_optimizer_state = true;
+  give_optimizer(held.record, next.profiles->base_bytes);
+}
+
+// What a step left behind is not known when the next one is not recorded. Once a process has its
+// optimizer's state, a step without accumulation leaves nothing.
+Result<bool> PooledModel::settle_unrecorded(Source& source, const StepRecord& next) {
+  if (!source.optimizer) return false;
+  const HeldOptimizer held = *std::exchange(source.optimizer, std::nullopt);
+  const bool settled = source.has_optimizer_state && !held.gradients_present;
+  if (!settled || next.step <= held.record.step) return false;
+  const std::int64_t samples_before = knowledge_.samples;
+  give_optimizer(held.record, held.record.profiles->base_bytes);
+  return conclude(samples_before);
+}
+
+void PooledModel::give_optimizer(const StepRecord& record, Bytes next_base_bytes) {
+  StepContext context = context_of(record);
+  controller_->begin_step(context);
+  controller_->end_step(outcome_of(record));
+  context.base_bytes = next_base_bytes;
+  controller_->begin_step(context);
+}
+
+bool PooledModel::take_optimizer_of(const Controller& other) {
+  const auto has_optimizer = [](const Controller& controller) {
+    const ControllerSnapshot snapshot = controller.snapshot();
+    return std::ranges::any_of(snapshot.learned, [](const LearnedQuantity& learned) {
+      return learned.segment.kind == SegmentKind::kOptimizer;
+    });
+  };
+  if (!last_ || has_optimizer(*controller_) || !has_optimizer(other)) return false;
+  StepRecord record = *last_;
+  record.profiles->gradients_present = false;
+  const auto costs = other.costs(context_of(record));
+  if (!costs || costs->optimizer_peak_bytes > kMostBytes) return false;
+  SegmentObservation optimizer;
+  optimizer.key.kind = SegmentKind::kOptimizer;
+  optimizer.sample.peak_bytes = std::max<std::int64_t>(0, costs->optimizer_peak_bytes);
+  record.profiles->segments = {optimizer};
+  give_optimizer(record, record.profiles->base_bytes);
+  return true;
 }
 
 void PooledModel::replay(const StepRecord& record) {
@@ -200,6 +244,8 @@ void PooledModel::replay(const StepRecord& record) {
   StepOutcome outcome = outcome_of(record);
   std::erase_if(outcome.segments, is_optimizer);
   controller_->end_step(outcome);
+  last_ = record;
+  last_->profiles->segments.clear();
 }
 
 std::vector<StepRecord> PooledModel::add_misfit(Source& source, const StepRecord& record) {
@@ -240,7 +286,8 @@ bool PooledModel::is_misfit(const StepRecord& record) const {
 void PooledModel::start_anew() {
   controller_ = make_controller(options_);
   structure_ = {};
-  for (auto& [name, source] : sources_) source = Source{{}, 0, 0, {}, source.used};
+  for (auto& [name, source] : sources_)
+    source = Source{{}, 0, source.has_optimizer_state, 0, {}, source.used};
 }
 
 Result<bool> PooledModel::conclude(std::int64_t samples_before) {
@@ -271,7 +318,10 @@ Result<bool> PooledModel::adopt(const std::string& state) {
                    "learned state: " + std::to_string(structure.layers.size()) +
                        " layers, expected 1 to " + std::to_string(kMostLayers)};
     }
-    if (!theirs.more_than(knowledge_)) return false;
+    if (!theirs.more_than(knowledge_)) {
+      if (!take_optimizer_of(*candidate)) return false;
+      return conclude(knowledge_.samples);
+    }
     const bool learned = theirs.samples > knowledge_.samples;
     controller_ = std::move(candidate);
     structure_ = std::move(structure);

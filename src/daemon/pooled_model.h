@@ -39,8 +39,9 @@ class PooledModel {
  public:
   PooledModel(std::string fingerprint, ControllerOptions options);
 
-  // Learns from one recorded step of `source`. Errors: kInvalidArgument naming what is wrong with
-  // the record; nothing has changed then.
+  // Learns from one step of `source`; one that was not recorded only tells that the one before it
+  // has ended. Errors: kInvalidArgument naming what is wrong with the record; nothing has changed
+  // then.
   // True: the model has learned something that others may want.
   Result<bool> observe(const std::string& source, const StepRecord& record);
   // Takes another's state over, whole, where it knows more. Errors: those of Controller::restore.
@@ -59,6 +60,7 @@ class PooledModel {
   struct Source {
     std::optional<HeldOptimizer> optimizer;
     std::int32_t skipped_optimizers = 0;  // in a row: they left bytes behind
+    bool has_optimizer_state = false;     // made by a step that was seen to leave it behind
     std::int32_t misfits_in_a_row = 0;
     std::vector<StepRecord> misfits;  // the last of them
     std::uint64_t used = 0;
@@ -66,6 +68,10 @@ class PooledModel {
 
   Source& source_of(const std::string& name);
   void settle_optimizer(Source& source, const StepRecord& next);
+  Result<bool> settle_unrecorded(Source& source, const StepRecord& next);
+  void give_optimizer(const StepRecord& record, Bytes next_base_bytes);
+  // Another's optimizer, where this model has none: it may wait for its process's next step.
+  bool take_optimizer_of(const Controller& other);
   void replay(const StepRecord& record);
   // Not empty: these records, the last of them `record`, show that the model has changed under its
   // fingerprint, where old samples would spoil the new ones.
@@ -81,6 +87,7 @@ class PooledModel {
   ControllerOptions options_;
   std::unique_ptr<Controller> controller_;
   StepStructure structure_;
+  std::optional<StepRecord> last_;  // without its segments
   std::string state_;
   Knowledge knowledge_;
   std::map<std::string, Source> sources_;

@@ -64,6 +64,7 @@ class Store::Impl {
       return body(*database_);
     } catch (const SQLite::Exception& error) {
       Error out = store_error(what, error);
+      full_ = full_ || out.code == ErrorCode::kOverBudget;
       if (in_transaction_) {
         failed_ = out;  // SQLite may have rolled back; the rest must not be written alone
       } else {
@@ -96,6 +97,8 @@ class Store::Impl {
     return outcome;
   }
 
+  // Whether a write found no room since this was last asked.
+  bool take_full() { return std::exchange(full_, false); }
   [[nodiscard]] bool in_transaction() const { return in_transaction_; }
   [[nodiscard]] std::int64_t schema_version() const {
     return database_ ? database_->schema_version() : 0;
@@ -130,6 +133,7 @@ class Store::Impl {
 
   std::unique_ptr<StoreDatabase> database_;  // null: could not be opened again
   bool in_transaction_ = false;
+  bool full_ = false;
   std::optional<Error> failed_;  // of the transaction under way
 };
 
@@ -300,8 +304,10 @@ Result<std::int64_t> Store::mark_unfinished(std::string_view status) {
 Result<void> Store::prune() {
   const std::lock_guard lock(mutex_);
   if (impl_->in_transaction()) return invalid_argument("prune() within a transaction");
+  StoreOptions bounds = options_;
+  if (impl_->take_full()) bounds.max_bytes /= 2;  // what found no room must find some now
   return impl_->operate<void>(options_, "prune", [&](StoreDatabase& database) -> Result<void> {
-    prune_database(database, options_);
+    prune_database(database, bounds);
     return {};
   });
 }

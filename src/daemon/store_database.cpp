@@ -128,8 +128,10 @@ Result<std::unique_ptr<StoreDatabase>> StoreDatabase::open(const StoreOptions& o
     std::string reason;
     try {
       std::unique_ptr<StoreDatabase> opened(new StoreDatabase(options));
-      auto ready = opened->migrate();
-      if (!ready) return ready.error();
+      auto known = opened->identify();
+      if (!known) return known.error();
+      opened->configure();
+      opened->migrate();
       opened->verify();
       opened->bound_size(options);
       return opened;
@@ -145,9 +147,7 @@ Result<std::unique_ptr<StoreDatabase>> StoreDatabase::open(const StoreOptions& o
 
 StoreDatabase::StoreDatabase(const StoreOptions& options)
     : database_(std::make_unique<SQLite::Database>(options.path, SQLite::OPEN_READWRITE,
-                                                   options.busy_timeout_ms)) {
-  configure();
-}
+                                                   options.busy_timeout_ms)) {}
 
 StoreDatabase::~StoreDatabase() { statements_.clear(); }
 
@@ -169,15 +169,26 @@ Result<void> StoreDatabase::move_aside(const std::string& path, std::string_view
   return {};
 }
 
-void StoreDatabase::configure() {
-  // Nothing may be written before it is known whose file this is.
-  const bool empty = number("SELECT COUNT(*) FROM sqlite_master") == 0;
+Result<void> StoreDatabase::identify() {
+  if (number("SELECT COUNT(*) FROM sqlite_master") == 0) return {};
   const bool marked = number("PRAGMA application_id") == kStoreApplicationId;
-  if (!empty && !marked &&
-      number("SELECT COUNT(*) FROM sqlite_master WHERE name IN ('meta', 'runs', 'models')") < 3) {
-    throw SQLite::Exception("it is the database of another program", kSqliteSurroundings[0]);
+  const std::int64_t tables =
+      number("SELECT COUNT(*) FROM sqlite_master WHERE name IN ('meta', 'runs', 'models')");
+  if (!marked && tables < 3) {
+    return unavailable(database_->getFilename(), "it is the database of another program");
   }
-  execute("PRAGMA auto_vacuum = INCREMENTAL");  // of use only before the first table
+  const std::int64_t version = number("SELECT value FROM meta WHERE key = 'schema'");
+  const auto newest = static_cast<std::int64_t>(store_migrations().size());
+  if (version < 0) throw_damaged("schema version " + std::to_string(version));
+  if (version <= newest) return {};
+  return invalid_argument("database '" + database_->getFilename() + "' has schema version " +
+                          std::to_string(version) + ", this program knows versions up to " +
+                          std::to_string(newest) + ": it was written by a newer one");
+}
+
+void StoreDatabase::configure() {
+  // Of use only before the first table, and so before the journal's first page.
+  if (number("PRAGMA auto_vacuum") != 2) execute("PRAGMA auto_vacuum = INCREMENTAL");
   execute("PRAGMA journal_mode = WAL");
   execute("PRAGMA synchronous = NORMAL");
   execute("PRAGMA journal_size_limit = 16777216");
@@ -185,31 +196,22 @@ void StoreDatabase::configure() {
     execute("PRAGMA auto_vacuum = INCREMENTAL");
     execute("VACUUM");
   }
-  if (!marked) execute(("PRAGMA application_id = " + std::to_string(kStoreApplicationId)).c_str());
+  if (number("PRAGMA application_id") != kStoreApplicationId) {
+    execute(("PRAGMA application_id = " + std::to_string(kStoreApplicationId)).c_str());
+  }
   SQLite::Statement check(*database_, "PRAGMA quick_check(1)");
   if (!check.executeStep()) throw_damaged("quick_check says nothing");
   const std::string said = check.getColumn(0).getString();
   if (said != "ok") throw_damaged(said);
 }
 
-Result<void> StoreDatabase::migrate() {
+void StoreDatabase::migrate() {
   const auto migrations = store_migrations();
   const auto newest = static_cast<std::int64_t>(migrations.size());
   execute("BEGIN IMMEDIATE");
   execute(
       "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL)");
-  std::int64_t version = 0;
-  {
-    StoreQuery found(*this, "SELECT value FROM meta WHERE key = 'schema'");
-    if (found.next()) version = found.number(0);
-  }
-  if (version > newest) {
-    execute("ROLLBACK");
-    return invalid_argument("database '" + database_->getFilename() + "' has schema version " +
-                            std::to_string(version) + ", this program knows versions up to " +
-                            std::to_string(newest) + ": it was written by a newer one");
-  }
-  if (version < 0) throw_damaged("schema version " + std::to_string(version));
+  const std::int64_t version = number("SELECT value FROM meta WHERE key = 'schema'");
   for (std::int64_t i = version; i < newest; ++i) execute(migrations[static_cast<std::size_t>(i)]);
   StoreQuery(*this, "INSERT OR REPLACE INTO meta (key, value) VALUES ('schema', ?)")
       .with(newest)
@@ -220,7 +222,6 @@ Result<void> StoreDatabase::migrate() {
     log_info("database '" + database_->getFilename() + "': schema version " +
              std::to_string(version) + " became " + std::to_string(newest));
   }
-  return {};
 }
 
 void StoreDatabase::verify() {
@@ -235,7 +236,6 @@ void StoreDatabase::bound_size(const StoreOptions& options) {
   const std::int64_t page = std::max<std::int64_t>(512, number("PRAGMA page_size"));
   const std::int64_t least = std::int64_t{256} * kWholePage;
   const std::int64_t most = std::max(least, options.max_bytes / 4 * 5) / page;
-  // Not below what is there already.
   execute(("PRAGMA max_page_count = " + std::to_string(most)).c_str());
 }
 

@@ -42,10 +42,12 @@ class StoreDatabase {
  private:
   explicit StoreDatabase(const StoreOptions& options);
 
+  // Refuses a file that is not to be touched, before anything is written to it.
+  Result<void> identify();
   void configure();
   void verify();
   void bound_size(const StoreOptions& options);
-  Result<void> migrate();
+  void migrate();
 
   std::unique_ptr<SQLite::Database> database_;
   std::map<std::string_view, std::unique_ptr<SQLite::Statement>> statements_;  // by literal

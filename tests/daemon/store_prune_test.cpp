@@ -71,10 +71,10 @@ TEST(StorePrune, BoundsTheFileAndKeepsTheNewest) {
   options.path = folder.file("store.db");
   options.max_bytes = 2 << 20;
   const auto store = open_store(options);
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const std::string id = "r" + std::to_string(i);
-    ASSERT_TRUE(store->save_run(run_at(id, i, 50 + i)));
-    ASSERT_TRUE(store->add_steps(id, steps_from(0, 100, 1000)));
+    ASSERT_TRUE(store->save_run(run_at(id, i, 80 + i)));
+    ASSERT_TRUE(store->add_steps(id, steps_from(0, 100, 400)));
     if (*store->bytes_used() > options.max_bytes) {
       ASSERT_TRUE(store->prune());
     }
@@ -82,7 +82,7 @@ TEST(StorePrune, BoundsTheFileAndKeepsTheNewest) {
   ASSERT_TRUE(store->prune());
   EXPECT_LE(*store->bytes_used(), options.max_bytes);
   EXPECT_LE(std::filesystem::file_size(options.path), static_cast<std::uintmax_t>(2 << 20));
-  EXPECT_EQ(store->steps("r29", 999)->size(), 100U);
+  EXPECT_EQ(store->steps("r59", 999)->size(), 100U);
   EXPECT_FALSE(store->run("r0"));
 }
 
@@ -93,8 +93,8 @@ TEST(StorePrune, BoundsTheFileWhereNoRunHasEnded) {
   options.max_bytes = 1 << 20;
   const auto store = open_store(options);
   ASSERT_TRUE(store->save_run(run_at("r1", 1)));
-  for (std::uint64_t i = 0; i < 11; ++i) {
-    ASSERT_TRUE(store->add_steps("r1", steps_from(100 * i, 100, 1000)));
+  for (std::uint64_t i = 0; i < 24; ++i) {
+    ASSERT_TRUE(store->add_steps("r1", steps_from(100 * i, 100, 400)));
   }
   ASSERT_GT(*store->bytes_used(), options.max_bytes);
   ASSERT_TRUE(store->prune());
@@ -102,7 +102,7 @@ TEST(StorePrune, BoundsTheFileWhereNoRunHasEnded) {
   EXPECT_TRUE(store->run("r1"));
   const auto steps = store->steps("r1", 9999);
   ASSERT_FALSE(steps->empty());
-  EXPECT_EQ(steps->back().step, 1099U);
+  EXPECT_EQ(steps->back().step, 2399U);
 }
 
 TEST(StorePrune, AFullFileRefusesWritesUntilItIsPruned) {
@@ -114,14 +114,14 @@ TEST(StorePrune, AFullFileRefusesWritesUntilItIsPruned) {
   ASSERT_TRUE(store->save_run(run_at("old", 1, 2)));
   Result<void> added;
   for (std::uint64_t i = 0; i < 100 && added; ++i) {
-    added = store->add_steps("old", steps_from(100 * i, 100, 1000));
+    added = store->add_steps("old", steps_from(100 * i, 100, 400));
   }
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code, ErrorCode::kOverBudget) << added.error().message;
   EXPECT_LE(*store->bytes_used(), options.max_bytes / 4 * 5);
   ASSERT_TRUE(store->prune());
   EXPECT_TRUE(store->save_run(run_at("new", 3)));
-  EXPECT_TRUE(store->add_steps("new", steps_from(0, 100, 1000)));
+  EXPECT_TRUE(store->add_steps("new", steps_from(0, 100, 400)));
 }
 
 }  // namespace

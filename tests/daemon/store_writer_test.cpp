@@ -166,7 +166,7 @@ TEST_F(StoreWriterTest, MakesRoomInAFullStoreAndWritesAgain) {
     ASSERT_TRUE(writer.post([id, i](Store& inner) -> Result<void> {
       auto saved = inner.save_run(run_at(id, i, i + 1));
       if (!saved) return saved;
-      return inner.add_steps(id, steps_from(0, 50, 1000));
+      return inner.add_steps(id, steps_from(0, 50, 800));
     }));
   }
   ASSERT_TRUE(writer.flush(kLongEnough));

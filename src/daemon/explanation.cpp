@@ -15,6 +15,8 @@ using Choice = std::vector<std::uint8_t>;
 
 // A certificate below this is as good as none.
 constexpr double kNegligibleSeconds = 1e-6;
+// A margin below this share of the budget is not worth a word for each layer.
+constexpr std::int64_t kNamedMarginShare = 1000;
 
 std::optional<std::uint8_t> index_of(const LayerCosts& layer, Mode mode) {
   const auto found = std::ranges::find(layer.modes, mode, &LayerModeCosts::mode);
@@ -61,7 +63,8 @@ class Reasoner {
 
   [[nodiscard]] std::string room_text() const {
     std::string text = "the budget of " + format_bytes(inputs_.budget_bytes);
-    if (inputs_.estimate.margin_bytes > Bytes(0)) {
+    const std::int64_t margin = inputs_.estimate.margin_bytes.count();
+    if (margin > inputs_.budget_bytes.count() / kNamedMarginShare) {
       text += " less the margin of " + format_bytes(inputs_.estimate.margin_bytes);
     }
     return text;
@@ -95,12 +98,14 @@ class Reasoner {
     if (peak_ <= room()) {
       const auto most = std::ranges::min_element(modes, {}, &LayerModeCosts::forward_net_bytes);
       const Bytes freed(modes[choice_[layer]].forward_net_bytes - most->forward_net_bytes);
-      return "kept: the plan is within " + room_text() + " without the " + format_bytes(freed) +
-             " that it would free for " + format_seconds(most->extra_seconds);
+      return "kept: the step stays within " + room_text() +
+             " without recomputing it, which would free " + format_bytes(freed) + " for " +
+             format_seconds(most->extra_seconds);
     }
     if (!other) return "kept: recomputing it would not lower the step's peak";
-    return "kept: recomputing it would lower the step's peak to " +
-           format_bytes(peak_with(layer, *other)) + ", still not within " + room_text();
+    const Bytes lower = peak_with(layer, *other);
+    return "kept: recomputing it would lower the step's peak to " + format_bytes(lower) +
+           (lower <= room() ? ", within " : ", still not within ") + room_text();
   }
 
   [[nodiscard]] std::string why_not_kept(std::size_t layer, const LayerModeCosts& mode) const {
@@ -113,17 +118,19 @@ class Reasoner {
     if (!limited()) return gain + ", though no budget is set";
     const Bytes with_keep = peak_with(layer, *keep);
     if (with_keep > room()) {
-      std::string text = gain + "; kept, the step would peak at " + format_bytes(with_keep) + ", " +
-                         format_bytes(with_keep - room()) + " above " + room_text();
-      if (peak_ > inputs_.budget_bytes) text += ", which no plan is within";
-      return text;
+      const std::string text = gain + "; if kept, the step would peak at " +
+                               format_bytes(with_keep) + ", " + format_bytes(with_keep - room()) +
+                               " over " + room_text();
+      if (peak_ <= inputs_.budget_bytes) return text;
+      return text + (inputs_.own_plan ? ", within which no plan stays"
+                                      : ", over which the plan is already");
     }
     if (!inputs_.estimate.identified) {
-      return gain + "; kept, the step would peak at about " + format_bytes(with_keep) +
+      return gain + "; if kept, the step would peak at about " + format_bytes(with_keep) +
              ", but no shape like this one was measured, so the plan rests on upper bounds";
     }
-    return gain + "; kept, the step would peak at " + format_bytes(with_keep) +
-           " and still be within " + room_text();
+    return gain + "; if kept, the step would peak at " + format_bytes(with_keep) +
+           " and still stay within " + room_text();
   }
 
   const ExplanationInputs& inputs_;

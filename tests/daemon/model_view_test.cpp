@@ -92,7 +92,7 @@ TEST(ModelView, ReasonsAreThoseOfTheCosts) {
     const Bytes freed(modes[0].forward_net_bytes - modes[1].forward_net_bytes);
     EXPECT_NE(layer.why.find(format_bytes(freed)), std::string::npos) << layer.why;
     EXPECT_NE(layer.why.find(format_bytes(budget)), std::string::npos) << layer.why;
-    EXPECT_EQ(layer.why.find(full ? "recomputed: frees " : "kept: the plan is within "), 0U);
+    EXPECT_EQ(layer.why.find(full ? "recomputed: frees " : "kept: the step stays within "), 0U);
     if (full) {
       // What it says of keeping this layer is so.
       std::vector<std::uint8_t> choice;
@@ -120,7 +120,7 @@ TEST(ModelView, ReasonsDifferWithTheBudget) {
   EXPECT_EQ(why(Bytes(0)), "kept: no budget is set");
   EXPECT_EQ(why(Bytes(std::int64_t{1} << 40U)).find("kept: with every layer kept the step peaks"),
             0U);
-  EXPECT_NE(why(Bytes(1000)).find("which no plan is within"), std::string::npos)
+  EXPECT_NE(why(Bytes(1000)).find("within which no plan stays"), std::string::npos)
       << why(Bytes(1000));
 }
 
@@ -134,7 +134,7 @@ TEST(ModelView, ExplainsThePlanThatARunHas) {
   ASSERT_TRUE(explanation) << explanation.error().message;
   EXPECT_EQ(explanation->predicted_peak_bytes, process->budget_at(shape, 0.0));
   EXPECT_TRUE(explanation->fits);
-  EXPECT_NE(explanation->layers[0].why.find("still be within"), std::string::npos)
+  EXPECT_NE(explanation->layers[0].why.find("still stay within"), std::string::npos)
       << explanation->layers[0].why;
   EXPECT_FALSE(view.explain("5x180", budget, {Mode::full()}));
   EXPECT_FALSE(view.explain("5x180", budget, std::vector<Mode>(8, Mode::selective(3))));

@@ -82,19 +82,19 @@ TEST(StoreDamage, OpensWithEvery97thByteFlipped) {
   }
 }
 
-TEST(StoreDamage, OpensWithOneBytesOfHeaderOrSchemaFlipped) {
+TEST(StoreDamage, OpensWithOneByteFlipped) {
   const TemporaryFolder folder;
   const std::string good = written_file(folder);
   int kept = 0;
   int moved = 0;
-  for (std::size_t i = 0; i < 100; ++i) {  // the header, byte by byte
+  for (std::size_t i = 0; i < 100; i += 3) {  // the header
     std::string bytes = good;
     bytes[i] = static_cast<char>(~bytes[i]);
     ++(open_and_use(folder, bytes) ? kept : moved);
   }
-  EXPECT_GT(moved, 15);  // the magic string alone
-  EXPECT_GT(kept, 15);   // unused bytes
-  for (std::size_t i = 100; i < good.size(); i += 499) {
+  EXPECT_GT(moved, 5);  // the magic string alone
+  EXPECT_GT(kept, 5);   // unused bytes
+  for (std::size_t i = 100; i < good.size(); i += 1499) {
     std::string bytes = good;
     bytes[i] = static_cast<char>(~bytes[i]);
     open_and_use(folder, bytes);

@@ -344,8 +344,10 @@ int replay_command(Session& session) {
   if (!options) return fail(session, options.error());
   plan.controller = std::move(*options);
   std::error_code ignored;
-  if (std::filesystem::exists(arguments.file, ignored) &&
-      !std::filesystem::is_regular_file(arguments.file, ignored)) {
+  const auto kind = std::filesystem::status(arguments.file, ignored).type();
+  using std::filesystem::file_type;
+  if (kind != file_type::not_found && kind != file_type::regular &&
+      kind != file_type::directory) {
     return fail(session, invalid_argument(arguments.file + " is no regular file: it is read once "
                                                            "for each policy"));
   }
@@ -362,6 +364,11 @@ int replay_command(Session& session) {
   const auto budget = budget_of(arguments.budget, model);
   if (!budget) return fail(session, budget.error());
   plan.budget_bytes = *budget;
+  // What cannot start must not leave half an answer behind.
+  for (const PolicySpec& spec : plan.policies) {
+    const auto replay = Replay::start(spec, plan.controller, model, plan.budget_bytes);
+    if (!replay) return fail(session, replay.error());
+  }
   const auto recorded = recorded_row(session);
   if (!recorded) return fail(session, recorded.error());
   const auto rows = arguments.json ? run_json(session, plan, model, *recorded)

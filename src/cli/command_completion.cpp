@@ -41,8 +41,8 @@ std::string completes(const CommandWords& words) {
 }
 
 std::string bash_case(const CommandWords& words) {
-  std::string body = "    " + shell_quoted(words.name) +
-                     ") words=" + shell_quoted(option_names(words) + " " + joined(words.subcommands));
+  std::string body = "    " + shell_quoted(words.name) + ") words=" +
+                     shell_quoted(option_names(words) + " " + joined(words.subcommands));
   const std::string what = completes(words);
   if (what == "shell") body += "; words+=' bash zsh fish'";
   if (what == "run" || what == "both") body += "; runs=1";
@@ -178,7 +178,8 @@ void print_zsh(std::ostream& out, const std::vector<CommandWords>& commands) {
          "  case $command in\n";
   for (std::size_t i = 1; i < commands.size(); ++i) {
     if (commands[i].name == "config") continue;
-    out << "    " << shell_quoted(commands[i].name) << ") " << zsh_arguments(commands[i]) << " ;;\n";
+    out << "    " << shell_quoted(commands[i].name) << ") " << zsh_arguments(commands[i])
+        << " ;;\n";
   }
   out << "  esac\n"
          "}\n"

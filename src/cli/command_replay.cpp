@@ -160,7 +160,7 @@ class StepPrinter {
                                             : field.is_string() ? field.get<std::string>()
                                                                 : dump(field));
     }
-    session_.out << sanitised_fields(line) << '\n';
+    session_.out << line << '\n';
   }
   static void header(Session& session) {
     bool first = true;
@@ -177,7 +177,6 @@ class StepPrinter {
       "predicted_bytes", "peak_bytes",    "planned_peak_bytes",
       "seconds",         "extra_seconds", "recomputed",
       "revocations",     "overrun",       "measured"};
-  static std::string sanitised_fields(const std::string& line) { return line; }
 
   Session& session_;
   std::string policy_;
@@ -346,8 +345,7 @@ int replay_command(Session& session) {
   std::error_code ignored;
   const auto kind = std::filesystem::status(arguments.file, ignored).type();
   using std::filesystem::file_type;
-  if (kind != file_type::not_found && kind != file_type::regular &&
-      kind != file_type::directory) {
+  if (kind != file_type::not_found && kind != file_type::regular && kind != file_type::directory) {
     return fail(session, invalid_argument(arguments.file + " is no regular file: it is read once "
                                                            "for each policy"));
   }

@@ -69,7 +69,7 @@ RunReport RunReport::of_run(const Json& run, const Json& plans) {
                     {list(item, "plan.modes"), integer(item, "predicted_peak_bytes").value_or(0),
                      integer(item, "measured_peak_bytes").value_or(0)});
   }
-  report.changes_ = list(run, "budgets");
+  if (!list(run, "budgets").empty()) report.changes_ = list(run, "budgets");
   return report;
 }
 
@@ -100,10 +100,11 @@ void RunReport::add(Step step) {
   if (changed && step.budget_bytes > 0) {
     constexpr std::size_t kMaxChanges = 1000;
     if (changes_.size() < kMaxChanges) {
-      changes_.push_back({{"step", step.step},
-                          {"budget_bytes", step.budget_bytes},
-                          {"predicted_bytes", step.predicted_bytes},
-                          {"measured_bytes", step.measured_bytes}});
+      changes_.push_back(
+          {{"step", step.step},
+           {"budget_bytes", step.budget_bytes},
+           {"predicted_bytes", step.predicted_bytes > 0 ? Json(step.predicted_bytes) : Json()},
+           {"measured_bytes", step.measured_bytes}});
     }
   }
   if (steps_.size() == kMaxSteps) {

@@ -187,7 +187,7 @@ std::string clipped(std::string_view text, std::size_t width, const Style& style
   if (display_width(text) <= width && text.size() <= width * kBytesPerColumn) {
     return std::string(text);
   }
-  const std::string ellipsis = style.utf8 ? "…" : "...";
+  const std::string ellipsis = style.utf8 ? "\u2026" : "...";
   const std::size_t tail = std::min(width, display_width(ellipsis));
   std::string out;
   std::size_t used = 0;
@@ -207,9 +207,10 @@ std::string budget_bar(double fraction, std::size_t width, const Style& style) {
   const auto filled = static_cast<std::size_t>(std::lround(share * static_cast<double>(width)));
   std::string full;
   std::string rest;
-  for (std::size_t i = 0; i < width; ++i) {
-    (i < filled ? full : rest) += i < filled ? (style.utf8 ? "█" : "#") : (style.utf8 ? "░" : ".");
-  }
+  const char* const filled_block = style.utf8 ? "\u2588" : "#";
+  const char* const empty_block = style.utf8 ? "\u2591" : ".";
+  for (std::size_t i = 0; i < width; ++i)
+    (i < filled ? full : rest) += i < filled ? filled_block : empty_block;
   const Colour colour = fraction > 1     ? Colour::kRed
                         : fraction > 0.9 ? Colour::kYellow
                                          : Colour::kGreen;

@@ -75,8 +75,18 @@ const charts = (() => {
 
   const top = (list) => list.reduce((most, value) => Math.max(most, value), 0);
 
-  // A place that draws itself again when its width changes; returns what draws it. `draw` gets the
-  // place and two functions: show(event, text) and hide(), of a tip.
+  // In a frame of its own: what is drawn changes the height, which is observed as well.
+  const onNewWidth = (node, draw) => {
+    let width = node.clientWidth;
+    new ResizeObserver(() => requestAnimationFrame(() => {
+      if (Math.abs(node.clientWidth - width) < 2) return;
+      width = node.clientWidth;
+      draw();
+    })).observe(node);
+  };
+
+  // A place that draws itself again when its width changes; returns what draws it, to be called
+  // once. `draw` gets the place and two functions: show(event, text) and hide(), of a tip.
   const stageIn = (host, draw) => {
     const stage = html("div", "", host);
     const tip = tipFor(host);
@@ -87,12 +97,7 @@ const charts = (() => {
         tip.show(event.clientX - at.left, event.clientY - at.top, text);
       }, () => tip.hide()));
     };
-    let width = 0;
-    new ResizeObserver(() => {
-      if (Math.abs(stage.clientWidth - width) < 2) return;
-      width = stage.clientWidth;
-      again();
-    }).observe(stage);
+    onNewWidth(stage, again);
     return again;
   };
 
@@ -107,7 +112,7 @@ const charts = (() => {
   // The modes of each layer over batch shapes, of one of several owners `{name, plans}` at a time.
   const planMap = (host, owners) => {
     let chosen = owners.find((policy) => policy.name.startsWith("pudica")) || owners[0];
-    const bar = html("div", "legend", host);
+    const bar = html("div", owners.length > 1 ? "legend" : "", host);
     const keys = html("div", "legend", host);
     const stage = html("div", "", host);
     const tip = tipFor(host);
@@ -181,12 +186,8 @@ const charts = (() => {
       button.type = "button";
       button.onclick = () => { chosen = policy; draw(); };
     }
-    let width = 0;
-    new ResizeObserver(() => {
-      if (Math.abs(stage.clientWidth - width) < 2) return;
-      width = stage.clientWidth;
-      draw();
-    }).observe(stage);
+    draw();
+    onNewWidth(stage, draw);
   };
 
   return { svg, html, mib, bytes, seconds, volume, top, frame, stageIn, planMap };

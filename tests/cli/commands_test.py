@@ -245,7 +245,8 @@ def test_doctor_notes_that_no_run_was_registered(cli, daemon):
     daemon.runs.clear()
     output = cli("doctor")
     assert output.code == 0
-    assert "no training has registered" in output.stdout and "pudica-train --daemon" in output.stdout
+    assert "no training has registered" in output.stdout
+    assert "pudica-train --daemon" in output.stdout
 
 
 def found(output, check):

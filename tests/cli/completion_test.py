@@ -1,6 +1,7 @@
 """Completion scripts: valid for their shells, and right in bash."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -75,3 +76,23 @@ def test_names_cannot_run_commands_in_the_shell(cli, daemon, tmp_path):
     daemon.runs = [a_run(name=f"$(touch {mark})`touch {mark}`")]
     complete(["status", ""], cli.environment)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("document", ["docs/man/pudica.1", "docs/cli.md"])
+def test_the_documents_name_every_command_and_option(document):
+    text = (ROOT / document).read_text().replace("\\-", "-")
+    lines = script("fish").splitlines()
+    commands = {re.search(r" -a (\S+) -d", line)[1] for line in lines if " -a " in line
+                and " -d " in line and " -l " not in line}
+    options = {"--" + re.search(r" -l (\S+)", line)[1] for line in lines if " -l " in line}
+    assert {"status", "check", "completion"} <= commands and {"--json", "--policy"} <= options
+    assert [name for name in commands | options if name not in text] == []
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="no man here")
+def test_the_man_page_has_no_warnings():
+    done = subprocess.run(["man", "--warnings", "-l", str(ROOT / "docs/man/pudica.1")],
+                          capture_output=True, text=True, env={**os.environ, "MANWIDTH": "100",
+                                                               "LC_ALL": "C.UTF-8"})
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "pudica - show and steer" in done.stdout

@@ -1,4 +1,4 @@
-"""Runs `pudica` piped and on a terminal, and a daemon of Python that answers as docs/http_api.md says."""
+"""Runs `pudica` piped and on a terminal; a daemon of Python that answers by docs/http_api.md."""
 
 import contextlib
 import dataclasses

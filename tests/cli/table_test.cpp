@@ -35,11 +35,11 @@ TEST(Table, ClipsAndThenLeavesOutColumnsWhereTheTerminalIsNarrow) {
   EXPECT_EQ(printed(sample(), 28),
             "NAME             PEAK  GROUP\n"
             "train       612.5 MiB  gpu0\n"
-            "a-name-th…        1 B  -\n");
+            "a-name-th\u2026        1 B  -\n");
   EXPECT_EQ(printed(sample(), 22),
             "NAME           PEAK\n"
             "train     612.5 MiB\n"
-            "a-name-…        1 B\n");
+            "a-name-\u2026        1 B\n");
 }
 
 TEST(Table, KeepsToTheWidthAsLongAsColumnsMayGo) {
@@ -50,8 +50,8 @@ TEST(Table, KeepsToTheWidthAsLongAsColumnsMayGo) {
 }
 
 TEST(PrintFields, WritesAHeaderAndOneLineAnObject) {
-  const Json run = Json::parse(
-      R"({"id":"k3","name":"a\tb\nc","peak":null,"cache":{"hits":3},"modes":["keep","full"],"ok":true})");
+  const Json run = Json::parse(R"({"id":"k3","name":"a\tb\nc","peak":null,"cache":{"hits":3},
+                                   "modes":["keep","full"],"ok":true})");
   std::ostringstream out;
   print_fields(out, {"id", "name", "peak", "cache.hits", "modes", "ok", "absent"}, {&run});
   EXPECT_EQ(out.str(),

@@ -1,10 +1,11 @@
 """What a person sees: tables on a terminal, and `pudica top`."""
 
+import os
 import re
 import signal
-import os
+import subprocess
 
-from conftest import Cli, a_run
+from conftest import PROGRAM, Cli, a_run, clean_environment
 
 ENTER, LEAVE = "\x1b\\[\\?1049h", "\x1b\\[\\?1049l"
 
@@ -14,7 +15,7 @@ def test_the_table_is_aligned_and_has_a_bar(cli):
     header, row = shown.splitlines()
     assert header.split()[:5] == ["ID", "NAME", "STATE", "STEP", "BUDGET"]
     assert "41/100" in row and "600.0 MiB" in row.replace("600 MiB", "600.0 MiB")
-    assert re.search(r"█{10} 100 %", row)
+    assert re.search("\u2588{10} 100 %", row)
     assert header.index("BUDGET") + len("BUDGET") == row.index("MiB") + 3
 
 
@@ -27,7 +28,7 @@ def test_colours_are_off_where_they_are_not_wanted(cli):
 
 
 def test_without_utf8_all_is_ascii(cli, daemon):
-    daemon.runs = [a_run(name="größe " * 20)]
+    daemon.runs = [a_run(name="gr\u00F6\u00DFe " * 20)]
     shown = cli.shown("status", env={"LC_ALL": "C"})
     assert shown.isascii() and "gr??e" in shown and "##########" in shown
 
@@ -93,8 +94,6 @@ def test_top_waits_for_a_daemon_that_is_away(cli, daemon):
 
 
 def test_top_piped_ends_when_its_reader_leaves(cli):
-    import subprocess
-    from conftest import PROGRAM, clean_environment
     process = subprocess.Popen([PROGRAM, "top", "--interval", "0.1"], stdout=subprocess.PIPE,
                                env=clean_environment(cli.environment))
     assert process.stdout.readline().startswith(b"id\tname")

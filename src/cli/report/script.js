@@ -11,7 +11,7 @@
       html("p", "empty", host, missing);
       return;
     }
-    stageIn(host, draw);
+    stageIn(host, draw)();
   };
 
   const legend = (id, entries) => {

@@ -44,7 +44,7 @@ std::string budget_text(const Json& run) {
   const auto budget = integer(run, "budget_bytes");
   if (!budget || *budget == 0) return budget ? "no limit" : kNothing;
   const auto pending = integer(run, "budget_pending_bytes");
-  return bytes_text(budget) + (pending ? " > " + bytes_text(pending) : "");
+  return bytes_text(budget) + (pending ? " -> " + bytes_text(pending) : "");
 }
 
 // Of the budget, what the largest peak took.

@@ -66,7 +66,8 @@ ALLOWED = {
     "src/torch": {"torch": None},
     "src/daemon": {"CLI11": None, "SQLiteCpp": r"store\w*\.cpp", "json": None, "sockets": None,
                    "systemd": None},
-    "src/cli": {"CLI11": None, "json": None},
+    # fmt stands in for std::format; the doctor asks a socket who listens on it.
+    "src/cli": {"CLI11": None, "json": None, "fmt": None, "sockets": r"socket_probe\.cpp"},
 }
 ALLOWED_BY_FILE = {"include/pudica/torch.h": {"torch": None}}
 EVERYTHING = ("src/train", "python", "bench", "examples", "tests")

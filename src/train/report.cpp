@@ -1,11 +1,11 @@
 #include "train/report.h"
 
-#include <map>
 #include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/html.h"
 #include "train/summary.h"
 
 namespace pudica::train {
@@ -151,32 +151,6 @@ json chart_data(const RunResult& run) {
   return data;
 }
 
-// JSON that cannot end the script element around it.
-std::string script_safe(const json& data) {
-  std::string text;
-  for (const char c : data.dump(-1, ' ', true, json::error_handler_t::replace)) {
-    if (c == '<') {
-      text += "\\u003c";
-    } else {
-      text += c;
-    }
-  }
-  return text;
-}
-
-// Replaces each {{name}} of the page once; what is put in is not read again.
-std::string fill(std::string_view page, const std::map<std::string, std::string>& parts) {
-  std::string text;
-  for (;;) {
-    const auto begin = page.find("{{");
-    const auto end = page.find("}}", begin);
-    text += page.substr(0, begin);
-    if (begin == std::string_view::npos || end == std::string_view::npos) return text;
-    text += parts.at(std::string(page.substr(begin + 2, end - begin - 2)));
-    page.remove_prefix(end + 2);
-  }
-}
-
 }  // namespace
 
 std::size_t colour_of(const std::string& policy, std::size_t index) {
@@ -187,40 +161,18 @@ std::size_t colour_of(const std::string& policy, std::size_t index) {
   return other < kPudica ? other : other + 1;
 }
 
-std::string escape_html(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += c;
-    }
-  }
-  return safe;
-}
-
 std::string report_html(const RunResult& run) {
   const auto result = to_json(run);
-  return fill(kReportPage, {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
-                            {"style", std::string(kReportStyle)},
-                            {"conclusion", escape_html(conclusion(result))},
-                            {"facts", facts(result)},
-                            {"tiles", tiles(result)},
-                            {"table", table(result)},
-                            {"footer", footer(result)},
-                            {"data", script_safe(chart_data(run))},
-                            {"script", std::string(kReportScript)}});
+  return fill_page(kReportPage, {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
+                                 {"style", std::string(kReportStyle)},
+                                 {"conclusion", escape_html(conclusion(result))},
+                                 {"facts", facts(result)},
+                                 {"tiles", tiles(result)},
+                                 {"table", table(result)},
+                                 {"footer", footer(result)},
+                                 {"data", script_safe_json(chart_data(run).dump(
+                                              -1, ' ', true, json::error_handler_t::replace))},
+                                 {"script", std::string(kReportScript)}});
 }
 
 }  // namespace pudica::train

@@ -15,11 +15,8 @@ std::string report_html(const RunResult& run);
 // The style's colour of a policy, 0 to 9: `pudica` always has the same.
 std::size_t colour_of(const std::string& policy, std::size_t index);
 
-// Text made safe between tags and in attributes.
-std::string escape_html(std::string_view text);
-
-// The fixed parts, made from src/train/report at build time. The page holds {{name}} for each part
-// that report_html fills in.
+// The fixed parts, made from src/train/report and src/report at build time. The page holds {{name}}
+// for each part that report_html fills in.
 extern const std::string_view kReportPage;
 extern const std::string_view kReportStyle;
 extern const std::string_view kReportScript;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/html.h"
 #include "train/sample_run.h"
 
 namespace pudica::train {

@@ -1,0 +1,379 @@
+// `pudica replay`: recorded steps under other policies and budgets.
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "cli/record_reader.h"
+#include "cli/replay.h"
+#include "cli/table.h"
+#include "config/config.h"
+
+namespace pudica::cli {
+namespace {
+
+constexpr std::int64_t kCudaGranularity = 512;
+
+// One policy, or the record itself, with its sums.
+struct Row {
+  std::string name;
+  ReplayTotals totals;
+};
+
+struct Plan {
+  std::vector<PolicySpec> policies;
+  ControllerOptions controller;
+  std::optional<Bytes> budget_bytes;
+  std::string run;
+  bool truncated = false;
+};
+
+Result<ControllerOptions> controller_options(const Arguments& arguments) {
+  std::string path = arguments.config;
+  if (path.empty()) path = process_environment("PUDICA_CONFIG").value_or("");
+  Config config;
+  if (!path.empty()) {
+    auto loaded = load_config(path).result();
+    if (!loaded) return loaded.error();
+    config = std::move(*loaded);
+  }
+  ControllerOptions options = compile_controller_options(config);
+  if (arguments.device == "cuda") options.predictor.granularity_bytes = kCudaGranularity;
+  return options;
+}
+
+// Calls `take` with every record of the file. Returns whether its last line was cut off.
+template <typename Take>
+Result<bool> each_record(const std::string& path, Take take) {
+  auto reader = RecordReader::open(path);
+  if (!reader) return reader.error();
+  for (;;) {
+    auto record = reader->next();
+    if (!record) return record.error();
+    if (!*record) break;
+    take(**record);
+  }
+  return reader->truncated();
+}
+
+Result<std::optional<Bytes>> budget_of(const std::string& text, const RecordedModel& model) {
+  if (text.empty()) return std::optional<Bytes>();
+  const auto budget = parse_budget(text);
+  if (!budget) return budget.error().with_context("--budget");
+  switch (budget->kind) {
+    case BudgetSetting::Kind::kAuto:
+      return invalid_argument("--budget: 'auto' seen, expected bytes (600MiB) or a fraction (0.4)");
+    case BudgetSetting::Kind::kBytes:
+      return std::optional<Bytes>(budget->bytes);
+    case BudgetSetting::Kind::kFraction:
+      break;
+  }
+  const auto range = model.range();
+  if (!range) return range.error().with_context("--budget " + text);
+  const auto span = static_cast<double>((range->keep_all_bytes - range->floor_bytes).count());
+  return std::optional<Bytes>(range->floor_bytes +
+                              Bytes(static_cast<std::int64_t>(budget->fraction * span)));
+}
+
+// What was recorded, as a step like the replayed ones.
+ReplayedStep recorded_step(const StepRecord& record) {
+  ReplayedStep step;
+  step.step = record.step;
+  step.key = record.key;
+  step.modes = modes_run(record);
+  step.predicted_bytes = record.predicted_bytes;
+  step.budget_bytes = record.budget_bytes;
+  step.planned_peak_bytes = record.measured_bytes;
+  step.peak_bytes = record.measured_bytes;
+  step.seconds = record.seconds;
+  step.revocations = record.revocations;
+  step.recomputed =
+      std::ranges::count_if(step.modes, [](Mode mode) { return mode != Mode::keep(); }) +
+      record.revocations;
+  step.overrun = record.overrun;
+  step.learning = record.profiles.has_value();
+  step.measured = true;
+  return step;
+}
+
+Json step_json(const ReplayedStep& step) {
+  Json modes = Json::array();
+  for (const Mode mode : step.modes) modes.push_back(to_string(mode));
+  return {{"step", step.step},
+          {"key", step.key.to_named_string()},
+          {"modes", std::move(modes)},
+          {"predicted_bytes", step.predicted_bytes ? Json(step.predicted_bytes->count()) : Json()},
+          {"peak_bytes", step.peak_bytes.count()},
+          {"planned_peak_bytes", step.planned_peak_bytes.count()},
+          {"budget_bytes", step.budget_bytes.count()},
+          {"seconds", step.seconds},
+          {"extra_seconds", step.extra_seconds},
+          {"recomputed", step.recomputed},
+          {"revocations", step.revocations},
+          {"overrun", step.overrun},
+          {"learning", step.learning},
+          {"measured", step.measured}};
+}
+
+Json totals_json(const ReplayTotals& totals) {
+  return {{"steps", totals.steps},
+          {"unknown_steps", totals.unknown_steps},
+          {"unknown", totals.unknown_steps > 0 ? Json(totals.unknown) : Json()},
+          {"learning_steps", totals.learning_steps},
+          {"measured_steps", totals.measured_steps},
+          {"peak_bytes", totals.peak_bytes.count()},
+          {"planned_peak_bytes", totals.planned_peak_bytes.count()},
+          {"budget_used", totals.budget_used > 0 ? Json(totals.budget_used) : Json()},
+          {"seconds", totals.seconds},
+          {"extra_seconds", totals.extra_seconds},
+          {"layer_calls", totals.layer_calls},
+          {"recomputed", totals.recomputed},
+          {"revocations", totals.revocations},
+          {"revoked_steps", totals.revoked_steps},
+          {"overruns", totals.overruns}};
+}
+
+// Prints steps as they come: nothing is held.
+class StepPrinter {
+ public:
+  StepPrinter(Session& session, std::string policy)
+      : session_(session), policy_(std::move(policy)) {}
+
+  void print(const ReplayedStep& step) {
+    if (!session_.arguments.steps) return;
+    Json value = step_json(step);
+    if (session_.arguments.json) {
+      session_.out << (first_ ? "\n" : ",\n") << dump(value);
+      first_ = false;
+      return;
+    }
+    value["policy"] = policy_;
+    std::string line;
+    for (const char* name : kFields) {
+      const Json& field = value[name];
+      line += (line.empty() ? "" : "\t") + (field.is_null()     ? "-"
+                                            : field.is_string() ? field.get<std::string>()
+                                                                : dump(field));
+    }
+    session_.out << line << '\n';
+  }
+  static void header(Session& session) {
+    bool first = true;
+    for (const char* name : kFields) {
+      session.out << (first ? "" : "\t") << name;
+      first = false;
+    }
+    session.out << '\n';
+  }
+
+ private:
+  static constexpr const char* kFields[] = {
+      "policy",          "step",          "key",
+      "predicted_bytes", "peak_bytes",    "planned_peak_bytes",
+      "seconds",         "extra_seconds", "recomputed",
+      "revocations",     "overrun",       "measured"};
+
+  Session& session_;
+  std::string policy_;
+  bool first_ = true;
+};
+
+Result<Row> replay_policy(Session& session, const PolicySpec& spec, const Plan& plan,
+                          const RecordedModel& model) {
+  auto replay = Replay::start(spec, plan.controller, model, plan.budget_bytes);
+  if (!replay) return replay.error();
+  Row row{spec.text, {}};
+  StepPrinter printer(session, spec.text);
+  const auto done = each_record(session.arguments.file, [&](const StepRecord& record) {
+    const auto step = replay->step(record);
+    if (step) {
+      row.totals.add(*step);
+      printer.print(*step);
+      return;
+    }
+    if (row.totals.unknown_steps++ == 0) {
+      row.totals.unknown = "step " + std::to_string(record.step) + ": " + step.error().message;
+    }
+  });
+  if (!done) return done.error();
+  return row;
+}
+
+Result<Row> recorded_row(Session& session) {
+  Row row{"(recorded)", {}};
+  const auto done = each_record(session.arguments.file, [&row](const StepRecord& record) {
+    row.totals.add(recorded_step(record));
+  });
+  if (!done) return done.error();
+  return row;
+}
+
+void print_rows(Session& session, const std::vector<Row>& rows) {
+  const Style& style = session.style;
+  Table table({{"POLICY", false, true},
+               {"PEAK", true},
+               {"OF BUDGET", true, false, 1},
+               {"TIME", true},
+               {"EXTRA TIME", true, false, 3},
+               {"RECOMPUTED", true, false, 2},
+               {"REVOKED", true},
+               {"OVERRUNS", true},
+               {"STEPS", true, false, 4}});
+  const double recorded = rows.front().totals.seconds;
+  for (const Row& row : rows) {
+    const ReplayTotals& totals = row.totals;
+    const bool replayed = &row != &rows.front();
+    std::optional<double> share;
+    if (totals.layer_calls > 0) {
+      share = static_cast<double>(totals.recomputed) / static_cast<double>(totals.layer_calls);
+    }
+    std::string time = totals.seconds > 0 ? duration_text(totals.seconds) : kNothing;
+    if (replayed && recorded > 0 && totals.unknown_steps == 0) {
+      time += fmt::format(" ({:+.1f} %)", (totals.seconds / recorded - 1) * 100);
+    }
+    table.add(
+        {{sanitised(row.name, style)},
+         {bytes_text(totals.peak_bytes.count())},
+         {totals.budget_used > 0 ? percent_text(totals.budget_used) : kNothing,
+          totals.budget_used > 1 ? Colour::kRed : Colour::kNone},
+         {time},
+         {replayed ? duration_text(totals.extra_seconds) : kNothing},
+         {percent_text(share)},
+         {std::to_string(totals.revocations)},
+         {std::to_string(totals.overruns), totals.overruns > 0 ? Colour::kRed : Colour::kNone},
+         {std::to_string(totals.steps)}});
+  }
+  table.print(session.out, style);
+}
+
+void print_tab_rows(Session& session, const std::vector<Row>& rows) {
+  std::vector<Json> values;
+  for (const Row& row : rows) {
+    values.push_back(totals_json(row.totals));
+    values.back()["policy"] = row.name;
+  }
+  std::vector<const Json*> pointers;
+  for (const Json& value : values) pointers.push_back(&value);
+  print_fields(
+      session.out,
+      {"policy", "steps", "peak_bytes", "budget_used", "seconds", "extra_seconds", "layer_calls",
+       "recomputed", "revocations", "revoked_steps", "overruns", "unknown_steps"},
+      pointers);
+}
+
+void print_notes(Session& session, const Plan& plan, const std::vector<Row>& rows) {
+  const Style& style = session.error_style;
+  if (plan.truncated) {
+    session.err << "pudica: the last line of " << sanitised(session.arguments.file, style)
+                << " was cut off; it is left out\n";
+  }
+  for (const Row& row : rows) {
+    if (row.totals.unknown_steps == 0) continue;
+    session.err << "pudica: " << sanitised(row.name, style) << ": " << row.totals.unknown_steps
+                << " steps are left out, since what they need was never measured (first: "
+                << sanitised(row.totals.unknown, style) << ")\n";
+  }
+}
+
+// `{"schema",...,"policies":[{"policy","steps":[...],"totals"}...]}`, piece by piece.
+Result<std::vector<Row>> run_json(Session& session, const Plan& plan, const RecordedModel& model,
+                                  const Row& recorded) {
+  std::vector<Row> rows{recorded};
+  Json head{{"schema", "pudica.replay/1"},
+            {"file", valid_utf8(session.arguments.file)},
+            {"run", valid_utf8(plan.run)},
+            {"budget_bytes", plan.budget_bytes ? Json(plan.budget_bytes->count()) : Json()},
+            {"truncated", plan.truncated},
+            {"recorded", totals_json(recorded.totals)}};
+  std::string opening = dump(head);
+  opening.pop_back();
+  session.out << opening << ",\"policies\":[";
+  for (const PolicySpec& spec : plan.policies) {
+    session.out << (rows.size() > 1 ? ",\n" : "\n") << "{\"policy\":" << dump(Json(spec.text));
+    if (session.arguments.steps) session.out << ",\"steps\":[";
+    auto row = replay_policy(session, spec, plan, model);
+    if (!row) return row.error();
+    if (session.arguments.steps) session.out << "\n]";
+    session.out << ",\"totals\":" << dump(totals_json(row->totals)) << '}';
+    rows.push_back(std::move(*row));
+  }
+  session.out << "]}\n";
+  return rows;
+}
+
+Result<std::vector<Row>> run_text(Session& session, const Plan& plan, const RecordedModel& model,
+                                  const Row& recorded) {
+  std::vector<Row> rows{recorded};
+  if (session.arguments.steps) StepPrinter::header(session);
+  for (const PolicySpec& spec : plan.policies) {
+    auto row = replay_policy(session, spec, plan, model);
+    if (!row) return row.error();
+    rows.push_back(std::move(*row));
+  }
+  if (session.arguments.steps) {
+    if (session.style.terminal) session.out << '\n';
+    if (!session.style.terminal) return rows;
+  }
+  session.style.terminal ? print_rows(session, rows) : print_tab_rows(session, rows);
+  return rows;
+}
+
+Result<void> check(const RecordedModel& model, const std::string& path) {
+  if (model.steps() == 0) return invalid_argument(path + " holds no step record");
+  if (model.profiles() > 0) return {};
+  return invalid_argument(path +
+                          " holds no profile of a learning step, expected those of a run of the "
+                          "policy pudica from its first step on");
+}
+
+}  // namespace
+
+int replay_command(Session& session) {
+  const Arguments& arguments = session.arguments;
+  Plan plan;
+  auto policies = parse_policy_list(arguments.policy);
+  if (!policies) return fail(session, policies.error().with_context("--policy"));
+  plan.policies = std::move(*policies);
+  auto options = controller_options(arguments);
+  if (!options) return fail(session, options.error());
+  plan.controller = std::move(*options);
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(arguments.file, ignored).type();
+  using std::filesystem::file_type;
+  if (kind != file_type::not_found && kind != file_type::regular && kind != file_type::directory) {
+    return fail(session, invalid_argument(arguments.file + " is no regular file: it is read once "
+                                                           "for each policy"));
+  }
+  RecordedModel model(plan.controller);
+  const auto read = each_record(arguments.file, [&](const StepRecord& record) {
+    plan.run = record.run;
+    model.observe(record);
+  });
+  if (!read) return fail(session, read.error());
+  plan.truncated = *read;
+  if (const auto usable = check(model, arguments.file); !usable) {
+    return fail(session, usable.error());
+  }
+  const auto budget = budget_of(arguments.budget, model);
+  if (!budget) return fail(session, budget.error());
+  plan.budget_bytes = *budget;
+  // What cannot start must not leave half an answer behind.
+  for (const PolicySpec& spec : plan.policies) {
+    const auto replay = Replay::start(spec, plan.controller, model, plan.budget_bytes);
+    if (!replay) return fail(session, replay.error());
+  }
+  const auto recorded = recorded_row(session);
+  if (!recorded) return fail(session, recorded.error());
+  const auto rows = arguments.json ? run_json(session, plan, model, *recorded)
+                                   : run_text(session, plan, model, *recorded);
+  if (!rows) return fail(session, rows.error());
+  print_notes(session, plan, *rows);
+  return kExitDone;
+}
+
+}  // namespace pudica::cli

@@ -1,0 +1,91 @@
+// `pudica status`, `pudica models`.
+#include <ctime>
+#include <ostream>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "cli/view_runs.h"
+
+namespace pudica::cli {
+namespace {
+
+std::vector<const Json*> pointers(const Json& values) {
+  std::vector<const Json*> out;
+  for (const Json& value : values) out.push_back(&value);
+  return out;
+}
+
+int one_run(Session& session) {
+  auto run = session.daemon.get(run_target(session.arguments.run));
+  if (!run) return fail(session, run.error());
+  if (session.arguments.json) return print_json(session, {{"runs", Json::array({*run})}});
+  if (session.style.terminal) {
+    print_run_details(session.out, *run, {session.style, std::time(nullptr)});
+  } else {
+    print_fields(session.out, run_fields(), {&*run});
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int status_command(Session& session) {
+  if (!session.arguments.run.empty()) return one_run(session);
+  const auto answer = session.daemon.get(session.arguments.all ? "/v1/runs?all=true" : "/v1/runs");
+  if (!answer) return fail(session, answer.error());
+  if (session.arguments.json) return print_json(session, *answer);
+  const Json& runs = list(*answer, "runs");
+  if (!session.style.terminal) {
+    print_fields(session.out, run_fields(), pointers(runs));
+    return kExitDone;
+  }
+  if (runs.empty()) {
+    session.out << (session.arguments.all ? "No run was ever registered" : "No run is registered")
+                << "; `pudica doctor` says why.\n";
+    return kExitDone;
+  }
+  print_run_table(session.out, runs, {session.style, std::time(nullptr)});
+  const Json& groups = list(*answer, "groups");
+  if (!groups.empty()) {
+    session.out << '\n';
+    print_group_table(session.out, groups, session.style);
+  }
+  return kExitDone;
+}
+
+int models_command(Session& session) {
+  const auto answer = session.daemon.get("/v1/models");
+  if (!answer) return fail(session, answer.error());
+  if (session.arguments.json) return print_json(session, *answer);
+  const Json& models = list(*answer, "models");
+  if (!session.style.terminal) {
+    print_fields(
+        session.out,
+        {"fingerprint", "bytes", "recorded_steps", "distinct_shapes", "runs", "updated_at"},
+        pointers(models));
+    return kExitDone;
+  }
+  if (models.empty()) {
+    session.out << "No model was learned yet.\n";
+    return kExitDone;
+  }
+  Table table({{"SIZE", true},
+               {"STEPS", true},
+               {"SHAPES", true},
+               {"RUNS", true},
+               {"UPDATED", true},
+               {"FINGERPRINT", false, true}});
+  for (const Json& model : models) {
+    table.add({{bytes_text(integer(model, "bytes"))},
+               {count_text(integer(model, "recorded_steps"))},
+               {count_text(integer(model, "distinct_shapes"))},
+               {count_text(integer(model, "runs"))},
+               {age_text(text(model, "updated_at"), std::time(nullptr))},
+               {sanitised(text(model, "fingerprint"), session.style)}});
+  }
+  table.print(session.out, session.style);
+  return kExitDone;
+}
+
+}  // namespace pudica::cli

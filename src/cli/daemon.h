@@ -1,0 +1,48 @@
+// Talking to the daemon: JSON answers, and failures with their exit codes.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "cli/json_view.h"
+#include "inspect/http_client.h"
+#include "pudica/result.h"
+
+namespace pudica::cli {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitUnreachable = 3;
+
+// kUnavailable: the daemon is unreachable; kInvalidArgument, kNotFound: usage or bad input; all
+// others: failed.
+int exit_code(const Error& error);
+
+// Not thread-safe.
+class Daemon {
+ public:
+  explicit Daemon(const std::string& socket_path) : client_(socket_path) {}
+
+  // Errors: kUnavailable where nothing answers; of an answer of 400 and above its message, with
+  // kInvalidArgument for 400, kNotFound for 404 and 405, kOverBudget for 409 and 503 (refused
+  // now), kCorrupt for the rest and for what is no JSON.
+  Result<Json> get(const std::string& target);
+  Result<Json> put(const std::string& target, const Json& body);
+
+  // The id in a path: of `run` (id or name) as given; without one that of the only live run.
+  // Errors: kInvalidArgument with the list where there are several, kCorrupt where there is none.
+  Result<std::string> run_id(const std::string& run);
+
+ private:
+  HttpClient client_;
+};
+
+// "/v1/runs/ID" and what follows, escaped.
+std::string run_target(const std::string& run, const std::string& rest = "");
+
+// "k3v9q2 (train), 8xz21a (eval)", safe to show.
+std::string run_list(const Json& runs);
+
+}  // namespace pudica::cli

@@ -1,0 +1,261 @@
+#include "cli/replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/policy_factory.h"
+
+namespace pudica::cli {
+namespace {
+
+using Choice = std::vector<std::uint8_t>;
+
+// Takes kept layers back until the step fits, least recompute time per byte freed first, as the
+// hook layer does. Returns how many.
+std::int64_t revoke(const StepCosts& costs, std::int64_t available, Choice& choice) {
+  std::int64_t revoked = 0;
+  while (step_peak_bytes(costs, choice) > available) {
+    std::size_t best = choice.size();
+    double least = 0;
+    std::uint8_t full = 0;
+    for (std::size_t i = 0; i < choice.size(); ++i) {
+      const auto& modes = costs.layers[i].modes;
+      const auto found = std::ranges::find(modes, Mode::full(), &LayerModeCosts::mode);
+      if (found == modes.end() || modes[choice[i]].mode == Mode::full()) continue;
+      const std::int64_t freed = modes[choice[i]].forward_net_bytes - found->forward_net_bytes;
+      if (freed <= 0) continue;
+      const double price = found->extra_seconds / static_cast<double>(freed);
+      if (best != choice.size() && price >= least) continue;
+      best = i;
+      least = price;
+      full = static_cast<std::uint8_t>(found - modes.begin());
+    }
+    if (best == choice.size()) return revoked;
+    choice[best] = full;
+    ++revoked;
+  }
+  return revoked;
+}
+
+std::int64_t count_recomputed(const std::vector<Mode>& modes) {
+  return std::ranges::count_if(modes, [](Mode mode) { return mode != Mode::keep(); });
+}
+
+SegmentKey layer_key(SegmentKind kind, const StepStructure::Layer& layer, Mode mode) {
+  SegmentKey key;
+  key.kind = kind;
+  key.layer_class = layer.layer_class;
+  key.mode = mode;
+  key.variant = layer.variant;
+  return key;
+}
+
+// The segments that a step with these costs would have shown, for policies that measure steps of
+// their own (mimose): bytes without their event logs.
+class Segments {
+ public:
+  Segments(const StepCosts& costs, const StepStructure& structure, const Choice& choice)
+      : costs_(costs), structure_(structure), choice_(choice) {}
+
+  std::vector<SegmentObservation> build() {
+    forward();
+    add({SegmentKind::kHead, 0, Mode::keep(), 0}, -1, costs_.head_net_bytes - released(),
+        costs_.head_peak_bytes);
+    backward();
+    add({SegmentKind::kEpilogue, 0, Mode::keep(), 0}, -1, costs_.epilogue_net_bytes,
+        costs_.epilogue_peak_bytes);
+    add({SegmentKind::kOptimizer, 0, Mode::keep(), 0}, -1, 0, costs_.optimizer_peak_bytes);
+    return std::move(out_);
+  }
+
+ private:
+  void forward() {
+    for (std::size_t i = 0; i < choice_.size(); ++i) {
+      const LayerCosts& layer = costs_.layers[i];
+      const LayerModeCosts& mode = layer.modes[choice_[i]];
+      add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, -1,
+          layer.gap_net_bytes, layer.gap_peak_bytes);
+      add(layer_key(SegmentKind::kForward, structure_.layers[i], mode.mode),
+          static_cast<std::int32_t>(i), mode.forward_net_bytes, mode.forward_peak_bytes);
+    }
+  }
+
+  void backward() {
+    for (std::size_t i = choice_.size(); i-- > 0;) {
+      const LayerCosts& layer = costs_.layers[i];
+      const LayerModeCosts& mode = layer.modes[choice_[i]];
+      const auto index = static_cast<std::int32_t>(i);
+      const auto keep = std::ranges::find(layer.modes, Mode::keep(), &LayerModeCosts::mode);
+      if (mode.mode == Mode::full() && keep != layer.modes.end()) {
+        const std::int64_t saved = keep->forward_net_bytes - mode.forward_net_bytes;
+        add(layer_key(SegmentKind::kRecompute, structure_.layers[i], mode.mode), index, saved,
+            saved);
+      }
+      add(layer_key(SegmentKind::kBackward, structure_.layers[i], mode.mode), index,
+          layer.residue_bytes + mode.released_bytes - mode.forward_net_bytes,
+          mode.backward_peak_bytes);
+    }
+  }
+
+  [[nodiscard]] std::int64_t released() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < choice_.size(); ++i) {
+      sum += costs_.layers[i].modes[choice_[i]].released_bytes;
+    }
+    return sum;
+  }
+
+  void add(SegmentKey key, std::int32_t layer, std::int64_t net, std::int64_t peak) {
+    SegmentSample sample;
+    sample.net_bytes = net;
+    sample.peak_bytes = std::max({peak, net, std::int64_t{0}});
+    out_.push_back({key, layer, std::move(sample)});
+  }
+
+  const StepCosts& costs_;
+  const StepStructure& structure_;
+  const Choice& choice_;
+  std::vector<SegmentObservation> out_;
+};
+
+// What `static` and `oracle` know beforehand, as the record tells it.
+Result<PolicyInputs> inputs_for(const PolicySpec& spec, const ControllerOptions& options,
+                                const RecordedModel& model) {
+  PolicyInputs inputs;
+  inputs.controller = options;
+  if (spec.name == "static") {
+    const auto range = model.range();
+    if (!range) return range.error();
+    auto costs = model.costs(range->longest, false);
+    if (!costs) return costs.error();
+    inputs.longest_shape = range->longest;
+    inputs.longest_costs = std::move(*costs);
+    inputs.steady_base_bytes = model.base_bytes();
+  } else if (spec.name == "oracle") {
+    if (!model.all_shapes()) {
+      return invalid_argument("policy 'oracle': the record has more than " +
+                              std::to_string(RecordedModel::kMaxShapes) + " shapes");
+    }
+    for (const ShapeKey& shape : model.shapes()) {
+      auto costs = model.costs(shape, false);
+      if (!costs) return costs.error();
+      inputs.oracle_costs.emplace(shape, std::move(*costs));
+    }
+  }
+  return inputs;
+}
+
+}  // namespace
+
+void ReplayTotals::add(const ReplayedStep& step) {
+  ++steps;
+  learning_steps += step.learning ? 1 : 0;
+  measured_steps += step.measured ? 1 : 0;
+  revocations += step.revocations;
+  revoked_steps += step.revocations > 0 ? 1 : 0;
+  overruns += step.overrun ? 1 : 0;
+  layer_calls += static_cast<std::int64_t>(step.modes.size());
+  recomputed += step.recomputed;
+  seconds += step.seconds;
+  extra_seconds += step.extra_seconds;
+  peak_bytes = std::max(peak_bytes, step.peak_bytes);
+  planned_peak_bytes = std::max(planned_peak_bytes, step.planned_peak_bytes);
+  if (step.budget_bytes > Bytes(0)) {
+    budget_used = std::max(budget_used, static_cast<double>(step.peak_bytes.count()) /
+                                            static_cast<double>(step.budget_bytes.count()));
+  }
+}
+
+Result<Replay> Replay::start(const PolicySpec& spec, const ControllerOptions& options,
+                             const RecordedModel& model, std::optional<Bytes> budget_bytes) {
+  auto inputs = inputs_for(spec, options, model);
+  if (!inputs) return invalid_argument(spec.text + ": " + inputs.error().message);
+  auto policy = make_policy(spec, *inputs);
+  if (!policy) return policy.error();
+  return Replay(std::move(*policy), model, budget_bytes);
+}
+
+Result<ReplayedStep> Replay::step(const StepRecord& record) {
+  start_.follow(record);
+  context_ = {record.key, start_.base_bytes, budget_bytes_.value_or(record.budget_bytes),
+              start_.gradients_present};
+  const StepDecision decision = policy_->begin_step(context_);
+  ReplayedStep out;
+  out.step = record.step;
+  out.key = record.key;
+  out.budget_bytes = context_.budget_bytes;
+  out.learning = decision.record;
+  if (decision.plan == nullptr) {
+    return Error{ErrorCode::kUnavailable, "the policy made no plan"};
+  }
+  if (decision.plan->predicted_peak_bytes > Bytes(0)) {
+    out.predicted_bytes = decision.plan->predicted_peak_bytes;
+  }
+  const auto costs = model_->costs(record.key, start_.gradients_present);
+  Result<void> done =
+      costs ? simulate(record, *decision.plan, *costs, out) : Result<void>(costs.error());
+  if (!done) out.modes = planned_modes(*decision.plan, model_->structure());
+  end_step(record, decision, costs && done ? &*costs : nullptr, out);
+  if (!done) return done.error();
+  return out;
+}
+
+Result<void> Replay::simulate(const StepRecord& record, const Plan& plan, const StepCosts& costs,
+                              ReplayedStep& out) const {
+  out.modes = planned_modes(plan, model_->structure());
+  auto choice = choice_of(costs, out.modes);
+  if (!choice) {
+    return Error{ErrorCode::kUnavailable,
+                 "a mode of the plan for " + record.key.to_string() + " was never measured"};
+  }
+  const std::vector<Mode> recorded = modes_run(record);
+  out.measured = out.modes == recorded && record.revocations == 0;
+  const Bytes modelled = start_.base_bytes + Bytes(step_peak_bytes(costs, *choice));
+  out.planned_peak_bytes = out.measured ? record.measured_bytes : modelled;
+  out.peak_bytes = out.planned_peak_bytes;
+  Choice ran = *choice;
+  if (out.budget_bytes > Bytes(0) && out.planned_peak_bytes > out.budget_bytes) {
+    if (plan.revocable) {
+      // In the model's own terms, so that a measured excess is the model's too.
+      const Bytes off = out.planned_peak_bytes - modelled;
+      out.revocations = revoke(costs, (out.budget_bytes - off - start_.base_bytes).count(), ran);
+      out.peak_bytes = start_.base_bytes + off + Bytes(step_peak_bytes(costs, ran));
+    }
+    out.overrun = out.peak_bytes > out.budget_bytes;
+  }
+  out.extra_seconds = step_extra_seconds(costs, ran);
+  out.recomputed = count_recomputed(out.modes) + out.revocations;
+  const auto before = choice_of(costs, recorded);
+  if (record.seconds > 0 && before) {
+    const double without = record.seconds - step_extra_seconds(costs, *before);
+    out.seconds = std::max(0.0, without) + out.extra_seconds;
+  }
+  return {};
+}
+
+void Replay::end_step(const StepRecord& record, const StepDecision& decision,
+                      const StepCosts* costs, const ReplayedStep& out) {
+  StepOutcome outcome;
+  outcome.context = context_;
+  outcome.plan = decision.plan;
+  outcome.peak_bytes = out.peak_bytes;
+  outcome.seconds = out.seconds;
+  outcome.revocations = out.revocations;
+  outcome.overrun = out.overrun;
+  outcome.failed = costs == nullptr && !record.profiles;
+  const bool learns = dynamic_cast<Controller*>(policy_.get()) != nullptr;
+  if (record.profiles) policy_->on_structure(record.profiles->structure);
+  if (decision.record && record.profiles && (learns || out.measured)) {
+    // Its segments were measured in the modes that were recorded.
+    outcome.segments = record.profiles->segments;
+    Plan plan = *decision.plan;
+    plan.modes = modes_run(record);
+    outcome.plan = std::make_shared<const Plan>(std::move(plan));
+  } else if (decision.record && !learns && costs != nullptr) {
+    const auto choice = choice_of(*costs, out.modes);
+    if (choice) outcome.segments = Segments(*costs, model_->structure(), *choice).build();
+  }
+  policy_->end_step(outcome);
+}
+
+}  // namespace pudica::cli

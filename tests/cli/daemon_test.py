@@ -1,0 +1,199 @@
+"""Every command against pudicad itself: a run registers by POST and pushes a recorded training."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import jsonschema
+import pytest
+
+from conftest import DEADLINE_S, RECORD, ROOT, Cli, a_plan, clean_environment
+
+DAEMON = os.environ["PUDICAD"]
+STATE_OF_RECORD = os.environ["PUDICA_STATE_OF_RECORD"]
+FINGERPRINT = "squad mini"
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("pudica", timeout=DEADLINE_S)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+class Training:
+    """What a training process says to the daemon."""
+
+    def __init__(self, path, **description):
+        self.path = path
+        records = [json.loads(line) for line in RECORD.read_text().splitlines()]
+        self.records = records
+        described = {
+            "protocol": 1, "protocol_min": 1, "name": "train", "pid": os.getpid(), "user": "ada",
+            "command": "pudica-train --daemon", "device": "cpu", "model": "mini",
+            "policy": "pudica", "fingerprint": FINGERPRINT, "group": "", "versions": {},
+            "budget_bytes": records[0]["budget_bytes"], "floor_bytes": 27_000_000,
+            "keep_all_bytes": 62_900_000, "steps_total": 100, **description}
+        self.id = self.ask("POST", "/v1/runs", described)["id"]
+
+    def ask(self, method, target, body=None):
+        connection = Connection(self.path)
+        with contextlib.closing(connection):
+            connection.request(method, target, None if body is None else json.dumps(body),
+                               {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            text = reply.read()
+            assert reply.status < 300, text
+            return json.loads(text)
+
+    def push(self, *events):
+        self.ask("POST", f"/v1/runs/{self.id}/events", {"dropped": 0, "events": list(events)})
+
+    def train(self):
+        """The recorded steps, the learned state and a snapshot with one plan."""
+        state = subprocess.run([STATE_OF_RECORD, str(RECORD), FINGERPRINT], check=True,
+                               capture_output=True, text=True).stdout
+        plan = a_plan(key="batch=4,source=397", fits_up_to=[])
+        plan["plan"].update(key=plan["key"], modes=["full", "full", "keep", "keep"])
+        snapshot = {
+            "schema": "pudica.snapshot/1", "state": "planning", "state_reason": "learned",
+            "budget_bytes": 41335556, "margin_bytes": 1000, "margin_fraction": 0.01,
+            "base_bytes": 8985984, "structure": self.records[0]["profiles"]["structure"],
+            "counters": {"steps": 30, "learning_steps": 24, "plans_made": 28,
+                         "infeasible_steps": 0, "revoked_steps": 0, "revocations": 0,
+                         "overruns": 0, "drifts": 0},
+            "cache": {"hits": 0, "misses": 28, "plans": 1}, "plans": [plan], "learned": [],
+            "recent_peaks": []}
+        steps = [{"type": "step", "record": record, "learning": "profiles" in record,
+                  "recomputed": record["modes"].count("full")} for record in self.records]
+        self.push(*steps, {"type": "model", "state": state},
+                  {"type": "snapshot", "snapshot": snapshot})
+
+
+@pytest.fixture
+def pudicad(folder):
+    path = str(folder / "run" / "pudicad.sock")
+    process = subprocess.Popen([DAEMON, "--socket", path, "--database", str(folder / "db")],
+                               env=clean_environment({}), stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + DEADLINE_S
+    while Cli(path)("status").code == 3:
+        assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+    yield path
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=DEADLINE_S) == 0, process.stderr.read()
+
+
+@pytest.fixture
+def cli(pudicad):
+    return Cli(pudicad)
+
+
+@pytest.fixture
+def training(pudicad):
+    training = Training(pudicad)
+    training.train()
+    return training
+
+
+def test_doctor_before_and_after_the_first_run(cli, pudicad):
+    before = cli("doctor")
+    assert before.code == 0 and "no training has registered" in before.stdout
+    Training(pudicad)
+    after = cli("doctor")
+    assert after.code == 0 and "1 live, 1 in all" in after.stdout
+
+
+def test_status_shows_what_was_pushed(cli, training):
+    row = cli("status").rows[0]
+    assert (row["id"], row["name"], row["step"]) == (training.id, "train", "30")
+    assert int(row["peak_bytes"]) == max(r["measured_bytes"] for r in training.records)
+    assert cli("status", "train", "--json").json["runs"][0]["id"] == training.id
+    assert "30/100" in cli.shown("status")
+    assert "ada, process" in cli.shown("status", training.id)
+    assert cli("top", "--once").rows[0]["id"] == training.id
+
+
+def test_plans_follow_their_schema(cli, training):
+    schema = json.loads((ROOT / "docs/schemas/plans.schema.json").read_text())
+    plans = cli("plans", "--json").json
+    jsonschema.Draft202012Validator(schema).validate(plans)
+    assert plans["plans"][0]["key"] == "batch=4,source=397"
+    assert "full*2 keep*2" in cli.shown("plans")
+
+
+def test_explain_and_estimate_agree_with_what_was_measured(cli, training):
+    for record in training.records[2:]:
+        shape = record["key"]
+        estimate = cli("estimate", shape, "--json").json
+        if record["modes"] == ["keep"] * 4:
+            assert estimate["keep_all_peak_bytes"] == pytest.approx(record["measured_bytes"], 0.002)
+    explained = cli("explain", "4x397", "--json").json
+    assert [layer["layer"] for layer in explained["layers"]] == [0, 1, 2, 3]
+    assert explained["fits"] and explained["predicted_peak_bytes"] <= explained["budget_bytes"]
+    tight = cli("estimate", "4x512", "--budget", "1MiB", "--json").json
+    assert not tight["fits"]
+    assert cli.shown("explain", "4x397") and cli.shown("estimate", "4x397")
+
+
+def test_a_run_that_has_learned_nothing_says_so(cli, pudicad):
+    Training(pudicad, fingerprint="another")
+    output = cli("explain", "4x397")
+    assert output.code == 1 and output.stdout == "" and output.stderr
+
+
+def test_models_are_listed(cli, training):
+    assert [row["fingerprint"] for row in cli("models").rows] == [FINGERPRINT]
+
+
+def test_a_budget_is_taken_up(cli, training):
+    assert cli("budget", "train", "36MiB").code == 0
+    commands = training.ask("GET", f"/v1/runs/{training.id}/commands?after=0&wait=0")["commands"]
+    budget = next(command for command in commands if command["type"] == "set_budget")
+    assert budget["budget_bytes"] == 36 << 20
+    row = cli("status").rows[0]
+    assert row["budget_pending_bytes"] == str(36 << 20)
+    record = {**training.records[-1], "step": 31, "budget_bytes": 36 << 20}
+    training.push({"type": "budget", "seq": budget["seq"], "step": 31, "budget_bytes": 36 << 20},
+                  {"type": "step", "record": record})
+    row = cli("status").rows[0]
+    assert (row["budget_bytes"], row["budget_source"]) == (str(36 << 20), "operator")
+    assert row["budget_pending_bytes"] == "-"
+    change = cli("status", "train", "--json").json["runs"][0]["budgets"][-1]
+    assert change["step"] == 31 and change["measured_bytes"] == record["measured_bytes"]
+    assert "36.0 MiB" in cli.shown("status", "train")
+
+
+def test_bad_input_is_exit_code_2(cli, training):
+    assert cli("status", "nobody").code == 2
+    assert cli("plans", "nobody").code == 2
+    assert cli("budget", "nobody", "1GiB").code == 2
+    assert cli("explain", "4x5x6x7").code == 2
+
+
+def test_report_of_the_run(cli, training, folder):
+    output = cli("report", "train", "--out", str(folder / "run.html"))
+    assert output.code == 0, output.stderr
+    page = (folder / "run.html").read_text()
+    assert f'"peak":[{training.records[0]["measured_bytes"]},' in page
+
+
+def test_names_that_would_break_a_terminal(cli, pudicad):
+    Training(pudicad, name="evil\x1b[2J\n\u202e", command="x" * 3000)
+    shown = cli.shown("status", "--no-color", columns=240)
+    assert "evil\\x1B[2J\\n\\u{202E}" in shown and "\x1b" not in shown
+
+
+def test_groups_share_a_total(cli, pudicad):
+    Training(pudicad, group="gpu0", budget_bytes=30 << 20)
+    assert cli("group", "gpu0", "40MiB").code == 0
+    row = cli("group").rows[0]
+    assert row["name"] == "gpu0" and row["total_bytes"] == str(40 << 20)
+    assert int(row["assigned_bytes"]) <= 40 << 20

@@ -1,0 +1,182 @@
+// Replays a recorded run of pudica-train (squad lengths, model mini, 30 steps).
+#include "cli/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/record_reader.h"
+#include "config/config.h"
+
+namespace pudica::cli {
+namespace {
+
+std::string fixture() {
+  return std::string(std::getenv("PUDICA_SOURCE_DIR")) + "/tests/fixtures/record/squad_mini.jsonl";
+}
+
+std::vector<StepRecord> records_of(const std::string& path) {
+  std::vector<StepRecord> records;
+  auto reader = RecordReader::open(path);
+  EXPECT_TRUE(reader.has_value());
+  for (;;) {
+    auto record = reader->next();
+    if (!record) {
+      ADD_FAILURE() << record.error().message;
+      return records;
+    }
+    if (!*record) return records;
+    records.push_back(std::move(**record));
+  }
+}
+
+class ReplayTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    records = records_of(fixture());
+    ASSERT_EQ(records.size(), 30U);
+    for (const StepRecord& record : records) model.observe(record);
+  }
+
+  std::vector<ReplayedStep> replayed(const std::string& policy, std::optional<Bytes> budget = {}) {
+    const auto spec = parse_policy_spec(policy);
+    auto replay = Replay::start(*spec, options, model, budget);
+    EXPECT_TRUE(replay.has_value()) << policy;
+    std::vector<ReplayedStep> steps;
+    for (const StepRecord& record : records) {
+      auto step = replay->step(record);
+      EXPECT_TRUE(step.has_value()) << policy << " step " << record.step;
+      if (step) steps.push_back(std::move(*step));
+    }
+    return steps;
+  }
+
+  static ReplayTotals sum(const std::vector<ReplayedStep>& steps) {
+    ReplayTotals totals;
+    for (const ReplayedStep& step : steps) totals.add(step);
+    return totals;
+  }
+
+  ControllerOptions options = compile_controller_options(Config{});
+  RecordedModel model{options};
+  std::vector<StepRecord> records;
+};
+
+TEST_F(ReplayTest, TheSamePolicyAndBudgetMakeTheRecordedPlans) {
+  const auto steps = replayed("pudica");
+  ASSERT_EQ(steps.size(), records.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].modes, modes_run(records[i])) << "step " << records[i].step;
+    EXPECT_EQ(steps[i].predicted_bytes, records[i].predicted_bytes) << "step " << records[i].step;
+    EXPECT_EQ(steps[i].peak_bytes, records[i].measured_bytes) << "step " << records[i].step;
+    EXPECT_TRUE(steps[i].measured) << "step " << records[i].step;
+  }
+}
+
+// The model of the whole record against what the meter saw in each of its steps.
+TEST_F(ReplayTest, ThePeakModelIsThatOfTheMeasuredSteps) {
+  StepStart start;
+  for (const StepRecord& record : records) {
+    start.follow(record);
+    const auto costs = model.costs(record.key, false);
+    ASSERT_TRUE(costs.has_value());
+    const auto choice = choice_of(*costs, modes_run(record));
+    ASSERT_TRUE(choice.has_value()) << record.step;
+    const Bytes peak = start.base_bytes + Bytes(step_peak_bytes(*costs, *choice));
+    const double measured = static_cast<double>(record.measured_bytes.count());
+    EXPECT_NEAR(static_cast<double>(peak.count()) / measured, 1.0, 0.002) << record.step;
+  }
+}
+
+TEST_F(ReplayTest, PoliciesOrderAsTheyMustInPeakAndTime) {
+  const ReplayTotals none = sum(replayed("none"));
+  const ReplayTotals full = sum(replayed("full"));
+  const ReplayTotals pudica = sum(replayed("pudica"));
+  const ReplayTotals oracle = sum(replayed("oracle"));
+  EXPECT_GT(none.overruns, 0);
+  EXPECT_EQ(none.revocations, 0);  // nothing to revoke: its kept layers are not ours
+  EXPECT_EQ(none.extra_seconds, 0);
+  EXPECT_LT(full.peak_bytes, pudica.peak_bytes);
+  EXPECT_EQ(full.recomputed, full.layer_calls);
+  EXPECT_GT(full.seconds, pudica.seconds);
+  EXPECT_LE(pudica.peak_bytes, records[0].budget_bytes);
+  EXPECT_LE(oracle.peak_bytes, records[0].budget_bytes);
+  EXPECT_LE(oracle.extra_seconds, pudica.extra_seconds * 1.001);
+}
+
+TEST_F(ReplayTest, EveryPolicyCanBeReplayed) {
+  for (const std::string& name : policy_names()) {
+    EXPECT_EQ(sum(replayed(name)).steps, 30) << name;
+  }
+}
+
+TEST_F(ReplayTest, MimoseMeasuresItsWarmUpAndThenPlans) {
+  const auto steps = replayed("mimose");
+  EXPECT_EQ(sum(steps).learning_steps, 10);
+  const auto all_full = [](const ReplayedStep& step) {
+    return std::ranges::count(step.modes, Mode::full()) == 4;
+  };
+  EXPECT_TRUE(std::all_of(steps.begin(), steps.begin() + 10, all_full));
+  EXPECT_FALSE(std::all_of(steps.begin() + 10, steps.end(), all_full));
+}
+
+TEST_F(ReplayTest, ATighterBudgetIsHeldByRevocationOrPlan) {
+  const auto range = model.range();
+  ASSERT_TRUE(range.has_value());
+  const Bytes budget = range->floor_bytes + Bytes(1 << 20);
+  for (const char* policy : {"reactive", "pudica"}) {
+    const ReplayTotals totals = sum(replayed(policy, budget));
+    EXPECT_EQ(totals.overruns, 0) << policy;
+    EXPECT_LE(totals.peak_bytes, budget) << policy;
+  }
+  EXPECT_GT(sum(replayed("reactive", budget)).revocations,
+            sum(replayed("pudica", budget)).revocations);
+}
+
+TEST_F(ReplayTest, BelowTheFloorIsAnOverrun) {
+  const auto range = model.range();
+  ASSERT_TRUE(range.has_value());
+  const ReplayTotals totals = sum(replayed("pudica", Bytes(range->floor_bytes.count() / 2)));
+  EXPECT_GT(totals.overruns, 0);
+}
+
+TEST(RecordReader, NamesFileAndLineOfABadLine) {
+  const std::string path = testing::TempDir() + "/bad.jsonl";
+  std::ofstream(path) << "\n{\"schema\":\"pudica.step/1\"}\n";
+  auto reader = RecordReader::open(path);
+  ASSERT_TRUE(reader.has_value());
+  const auto record = reader->next();
+  ASSERT_FALSE(record.has_value());
+  EXPECT_THAT(record.error().message, testing::StartsWith(path + ":2: step record"));
+}
+
+TEST(RecordReader, TakesALastLineThatWasCutOffForTheEnd) {
+  std::ifstream in(fixture());
+  std::string first;
+  std::getline(in, first);
+  const std::string path = testing::TempDir() + "/cut.jsonl";
+  std::ofstream(path) << first << '\n' << first.substr(0, 100);
+  auto reader = RecordReader::open(path);
+  ASSERT_TRUE(reader.has_value());
+  auto record = reader->next();
+  ASSERT_TRUE(record.has_value() && record->has_value());
+  EXPECT_FALSE(reader->truncated());
+  record = reader->next();
+  ASSERT_TRUE(record.has_value());
+  EXPECT_FALSE(record->has_value());
+  EXPECT_TRUE(reader->truncated());
+}
+
+TEST(RecordReader, RefusesAFolderAndAMissingFile) {
+  EXPECT_THAT(RecordReader::open(testing::TempDir()).error().message, testing::HasSubstr("folder"));
+  EXPECT_EQ(RecordReader::open("/nonexistent/x").error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace pudica::cli

@@ -82,7 +82,10 @@ milliseconds Backoff::next() {
 }
 
 EventLink::EventLink(RunDescription description, LinkContext context)
-    : description_(std::move(description)), context_(std::move(context)), backoff_(context_.seed) {}
+    : description_(std::move(description)),
+      context_(std::move(context)),
+      backoff_(context_.seed),
+      again_(context_.seed) {}
 
 NextSend EventLink::pump() {
   ReportMailbox& mailbox = context_.mailbox;
@@ -125,7 +128,7 @@ NextSend EventLink::try_to_register() {
   description_.resume = registration->id;
   last_sent_ = context_.clock();
   // A daemon that takes the run and then does not know it is not asked again at once.
-  next_attempt_ = last_sent_ + (fruitless_++ == 0 ? milliseconds(0) : backoff_.next());
+  next_attempt_ = last_sent_ + (fruitless_++ == 0 ? milliseconds(0) : again_.next());
   mailbox.registered(*registration);
   return {last_sent_, true};
 }
@@ -217,6 +220,7 @@ NextSend EventLink::send(const ReportSession& session) {
     return again ? NextSend{context_.clock(), true} : after_failure(fault_);
   }
   backoff_.reset();
+  again_.reset();
   fruitless_ = 0;
   last_sent_ = next_attempt_ = context_.clock();
   mailbox.contact_made();

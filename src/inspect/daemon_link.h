@@ -56,6 +56,7 @@ class EventLink {
   RunDescription description_;
   LinkContext context_;
   Backoff backoff_;
+  Backoff again_;  // between registrations that led to nothing
   std::chrono::milliseconds heartbeat_{5000};
   ReportTime next_attempt_{};
   ReportTime last_sent_{};

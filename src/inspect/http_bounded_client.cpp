@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <poll.h>
+#include <string_view>
 #include <sys/socket.h>
 
 namespace pudica::http {
@@ -12,6 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostReplyBytes = std::size_t{64} << 20U;
+constexpr std::size_t kMostHeadBytes = std::size_t{64} << 10U;
 
 // Reads in blocks: the library asks for headers byte by byte.
 class BoundedStream final : public httplib::Stream {
@@ -54,15 +56,23 @@ class BoundedStream final : public httplib::Stream {
       const ssize_t got = ::recv(socket_, block_.data(), block_.size(), MSG_DONTWAIT);
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
       if (got <= 0) return got;
-      total_ += static_cast<std::size_t>(got);
-      if (total_ > kMostReplyBytes) {
-        fault_ = "the reply is longer than " + std::to_string(kMostReplyBytes) + " bytes";
-        return -1;
-      }
       read_ = 0;
       held_ = static_cast<std::size_t>(got);
-      return got;
+      return within_bounds() ? got : -1;
     }
+  }
+
+  bool within_bounds() {
+    constexpr std::string_view kEndOfHead = "\r\n\r\n";
+    total_ += held_;
+    for (std::size_t i = 0; i < held_ && end_seen_ < kEndOfHead.size(); ++i) {
+      const bool expected = block_[i] == kEndOfHead[end_seen_];
+      end_seen_ = expected ? end_seen_ + 1 : (block_[i] == '\r' ? 1 : 0);
+    }
+    const std::size_t most = end_seen_ < kEndOfHead.size() ? kMostHeadBytes : kMostReplyBytes;
+    if (total_ <= most) return true;
+    fault_ = "the reply is longer than " + std::to_string(most) + " bytes";
+    return false;
   }
 
   // 0 once the socket is ready.
@@ -90,6 +100,7 @@ class BoundedStream final : public httplib::Stream {
   std::size_t read_ = 0;
   std::size_t held_ = 0;
   std::size_t total_ = 0;
+  std::size_t end_seen_ = 0;  // characters of the blank line after the head
 };
 
 }  // namespace

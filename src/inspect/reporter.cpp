@@ -94,12 +94,6 @@ class Reporter::Impl {
   // Joins the threads. Only once.
   void close() {
     alive_ = false;
-    if (forked()) {  // the threads are the parent's
-      for (std::thread& thread : threads_) {
-        if (thread.joinable()) thread.detach();
-      }
-      return;
-    }
     mailbox_.close();
     if (to_send_) to_send_->stop();
     if (to_poll_) to_poll_->stop();
@@ -215,7 +209,14 @@ std::unique_ptr<Reporter> Reporter::start(ReporterOptions options) {
   return reporter;
 }
 
-Reporter::~Reporter() { impl_->close(); }
+Reporter::~Reporter() {
+  if (impl_->forked()) {
+    // The threads are the parent's, and what they wait for cannot be taken down without them.
+    static_cast<void>(impl_.release());  // NOLINT(bugprone-unused-return-value): left alone
+    return;
+  }
+  impl_->close();
+}
 
 void Reporter::step(StepEvent event) noexcept {
   impl_->contained(0, [&](ReportMailbox& mailbox) {

@@ -40,7 +40,7 @@ struct LayerOptions {
 struct AttachOptions {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
-  // Asked as each step begins, before its plan is chosen: a value takes the budget's place from this
+  // Asked as each step begins, before its plan is made: a value takes the budget's place from this
   // step on. May be empty. Must not block.
   std::function<std::optional<Bytes>()> next_budget;
   // Null: the policy `pudica` with default options. Shared so that the caller can inspect it.

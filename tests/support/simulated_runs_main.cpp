@@ -3,9 +3,11 @@
 // Prints one line of JSON a run at its end, in the order of the runs.
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -31,6 +33,7 @@ struct Arguments {
   std::uint64_t seed = 1;
   double budget_share = 0.5;
   std::int64_t wait_ms = 0;
+  std::string times;
   bool no_report = false;
 };
 
@@ -47,6 +50,8 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--seed", out.seed, "of the first run; the others count up");
   app.add_option("--budget-share", out.budget_share, "from the floor (0) to keeping all (1)");
   app.add_option("--wait-ms", out.wait_ms, "for the registration, before the first step");
+  app.add_option("--times", out.times,
+                 "file for the steps' times: monotonic second, seconds taken");
   app.add_flag("--no-report", out.no_report, "trains without a reporter");
   try {
     app.parse(argc, argv);
@@ -97,11 +102,20 @@ std::vector<std::unique_ptr<SimulatedRun>> start_runs(const Arguments& arguments
   return runs;
 }
 
+void write_times(const std::string& path, const std::vector<std::pair<double, double>>& times) {
+  if (path.empty()) return;
+  std::ofstream file(path);
+  file.precision(9);
+  file << std::fixed;
+  for (const auto& [when, took] : times) file << when << ' ' << took << '\n';
+}
+
 int run(const Arguments& arguments) {
   const auto by_time = static_cast<std::int64_t>(arguments.seconds * arguments.steps_per_second);
   const std::int64_t steps = arguments.steps > 0 ? arguments.steps : by_time;
   auto runs = start_runs(arguments, steps);
   std::vector<double> slowest(runs.size());
+  std::vector<std::pair<double, double>> times;
   const auto begin = Clock::now();
   const auto total = steps * static_cast<std::int64_t>(runs.size());
   const std::chrono::duration<double> pause(1.0 / arguments.steps_per_second /
@@ -113,7 +127,10 @@ int run(const Arguments& arguments) {
     runs[at]->step();
     const std::chrono::duration<double> took = Clock::now() - before;
     slowest[at] = std::max(slowest[at], took.count());
+    const std::chrono::duration<double> when = before.time_since_epoch();
+    if (!arguments.times.empty()) times.emplace_back(when.count(), took.count());
   }
+  write_times(arguments.times, times);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     auto line = line_of(*runs[i], slowest[i]);
     line["end_known"] = runs[i]->finish("ok");

@@ -10,6 +10,17 @@ namespace {
 
 constexpr std::size_t kMostShapesTold = 4096;
 
+// What the layers beyond the plan's list ran as: a plan that was made before the layers were known
+// has none. As the hook layer does it.
+void complete_modes(const Plan& plan, const StepStructure& structure, std::vector<Mode>& modes) {
+  std::set<std::uint16_t> classes;
+  for (std::size_t i = 0; i < structure.layers.size(); ++i) {
+    const bool first = classes.insert(structure.layers[i].layer_class).second;
+    if (i < modes.size()) continue;
+    modes.push_back(plan.teach_first_of_class && first ? Mode::full() : plan.default_mode);
+  }
+}
+
 }  // namespace
 
 ReportingPolicy::ReportingPolicy(std::shared_ptr<Policy> inner,
@@ -22,6 +33,7 @@ ReportingPolicy::ReportingPolicy(std::shared_ptr<Policy> inner,
 
 void ReportingPolicy::on_structure(const StepStructure& structure) {
   needs_told_.clear();
+  structure_ = structure;
   inner_->on_structure(structure);
 }
 
@@ -78,6 +90,7 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   bare.overrun = outcome.overrun;
   StepEvent event;
   event.record = make_step_record(options_.run_name, step_, bare, StepStructure{});
+  if (bare.plan) complete_modes(*bare.plan, structure_, event.record.modes);
   event.learning = recorded_;
   event.recomputed = outcome.recomputed_layers;
   reporter_->step(std::move(event));

@@ -51,6 +51,7 @@ class ReportingPolicy final : public Policy {
   std::shared_ptr<Controller> controller_;
   std::shared_ptr<Reporter> reporter_;
   ReportingOptions options_;
+  StepStructure structure_;
   std::uint64_t step_ = 0;  // the last one that began
   bool recorded_ = false;   // the step under way teaches
   bool learned_ = false;    // the learned state changed since it was sent

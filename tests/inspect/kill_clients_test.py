@@ -1,5 +1,7 @@
-"""kill -9 of the daemon under running clients, 180 times, and of clients, 180 times: the runs do what
-they do without a daemon, the database opens every time, and no ghost of a run stays. No torch.
+"""kill -9 of the daemon under running clients, 180 times, and of clients, 180 times.
+
+The runs do what they do without a daemon, the database opens each time, no ghost of a run stays.
+No torch: tests/integration/kill_training_test.py has the real trainings.
 
 What the kills cost in time is printed, not judged: the machine may be busy with other things."""
 

@@ -40,6 +40,7 @@ TEST(ReportingPolicy, EveryStepIsReportedAsItWas) {
     EXPECT_EQ(record.key, outcomes[i].context.shape);
     EXPECT_EQ(record.plan_id, outcomes[i].plan->id);
     EXPECT_EQ(record.budget_bytes, run.budget());
+    EXPECT_THAT(record.modes, SizeIs(8)) << "of the first step too";
     EXPECT_EQ(steps[i].recomputed, outcomes[i].recomputed_layers);
     EXPECT_EQ(steps[i].learning, !outcomes[i].segments.empty());
     EXPECT_FALSE(record.profiles.has_value());

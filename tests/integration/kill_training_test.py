@@ -1,5 +1,7 @@
-"""kill -9 of the daemon 20 times under real trainings, and of the trainings: the same parameters come
-out, the database opens, no ghost stays. Beside tests/inspect/kill_clients_test.py, which has no torch.
+"""kill -9 of the daemon 20 times under real trainings, and of trainings.
+
+The same parameters come out, the database opens, no ghost stays. tests/inspect/kill_clients_test.py
+does it without torch.
 """
 
 import os

@@ -49,7 +49,7 @@ class Training:
 def reached(daemon, step):
     def look():
         run = daemon.only_run()
-        return run if run is not None and run["step"] >= step else None
+        return run if run is not None and (run["step"] or 0) >= step else None
     return look
 
 

@@ -57,6 +57,7 @@ struct StepOutcome {
   bool overrun = false;
   bool failed = false;  // the step did not end (exception); its measurements are partial
   std::vector<SegmentObservation> segments;  // empty unless recorded
+  std::int64_t recomputed_layers = 0;        // layer calls run again, by plan or after a revocation
 };
 
 // Not thread-safe: one owner thread. Never throws for any sequence of valid calls.

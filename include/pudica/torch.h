@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,9 @@ struct LayerOptions {
 struct AttachOptions {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
+  // Asked as each step begins, before its plan is made: a value takes the budget's place from this
+  // step on. May be empty. Must not block.
+  std::function<std::optional<Bytes>()> next_budget;
   // Null: the policy `pudica` with default options. Shared so that the caller can inspect it.
   std::shared_ptr<Policy> policy;
   // The model's parameters, to see whether gradients exist already. May be empty.

@@ -1,5 +1,6 @@
 #include "inspect/http_client.h"
 
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -12,6 +13,8 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "inspect/http_bounded_client.h"
 
 namespace pudica {
 namespace {
@@ -49,8 +52,8 @@ std::string connection_fault(const std::string& path) {
 
 struct HttpClient::Impl {
   std::mutex mutex;
-  httplib::Client* under_way = nullptr;  // guarded by mutex
-  bool stopped = false;                  // guarded by mutex
+  http::BoundedClient* under_way = nullptr;  // guarded by mutex
+  std::atomic<bool> stopped{false};
 };
 
 HttpClient::HttpClient(std::string socket_path)
@@ -62,20 +65,22 @@ Result<HttpReply> HttpClient::send(const Request& request) {
   const auto unavailable = [this](const std::string& why) {
     return Error{ErrorCode::kUnavailable, "no answer from pudicad at " + socket_path_ + ": " + why};
   };
-  if (auto fault = connection_fault(socket_path_); !fault.empty()) return unavailable(fault);
-  try {
-    httplib::Client client(socket_path_, 80);
-    client.set_address_family(AF_UNIX);
-    client.set_keep_alive(false);
-    client.set_connection_timeout(request.timeout);
-    client.set_read_timeout(request.timeout);
-    client.set_write_timeout(request.timeout);
-    client.set_default_headers({{"Host", "pudica"}});
-    {
-      const std::lock_guard lock(impl_->mutex);
-      if (impl_->stopped) return unavailable("the client was stopped");
-      impl_->under_way = &client;
+  // stop() reaches the client for as long as this lives.
+  struct UnderWay {
+    Impl& impl;
+    UnderWay(Impl& owner, http::BoundedClient& client) : impl(owner) { set(&client); }
+    ~UnderWay() { set(nullptr); }
+    UnderWay(const UnderWay&) = delete;
+    UnderWay& operator=(const UnderWay&) = delete;
+    void set(http::BoundedClient* client) {
+      const std::lock_guard lock(impl.mutex);
+      impl.under_way = client;
     }
+  };
+  try {
+    http::BoundedClient client(socket_path_, impl_->stopped, request.timeout);
+    const UnderWay under_way(*impl_, client);
+    if (impl_->stopped) return unavailable("the client was stopped");
     httplib::Result answer = [&] {
       switch (request.method) {
         case Method::kPut:
@@ -87,15 +92,14 @@ Result<HttpReply> HttpClient::send(const Request& request) {
       }
       return client.Get(request.target);
     }();
-    {
-      const std::lock_guard lock(impl_->mutex);
-      impl_->under_way = nullptr;
+    if (answer) return HttpReply{answer->status, std::move(answer->body)};
+    if (impl_->stopped) return unavailable("the client was stopped");
+    std::string why = client.fault();
+    if (why.empty() && answer.error() == httplib::Error::Connection) {
+      why = connection_fault(socket_path_);
     }
-    if (!answer) return unavailable(httplib::to_string(answer.error()));
-    return HttpReply{answer->status, std::move(answer->body)};
+    return unavailable(why.empty() ? httplib::to_string(answer.error()) : why);
   } catch (const std::exception& error) {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->under_way = nullptr;
     return unavailable(error.what());
   }
 }
@@ -115,8 +119,8 @@ Result<HttpReply> HttpClient::post(const std::string& target, const std::string&
 }
 
 void HttpClient::stop() {
-  const std::lock_guard lock(impl_->mutex);
   impl_->stopped = true;
+  const std::lock_guard lock(impl_->mutex);
   if (impl_->under_way != nullptr) impl_->under_way->stop();
 }
 

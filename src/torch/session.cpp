@@ -91,6 +91,11 @@ bool Session::gradients_present() const {
 void Session::begin_step(const ShapeKey& shape) {
   if (step_open_) end_step();
   if (!attached_) return;
+  if (options_.next_budget) {
+    contain("the budget's source", [this] {
+      if (const auto budget = options_.next_budget()) set_budget(*budget);
+    });
+  }
   step_open_ = true;
   step_began_ = Clock::now();
   ++step_;
@@ -312,6 +317,7 @@ StepReport Session::end_step() {
       const double seconds = std::chrono::duration<double>(Clock::now() - step_began_).count();
       StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                           report.revocations, report.overrun, call_failed_,      {}};
+      outcome.recomputed_layers = report.recomputed_layers;
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         outcome.segments =
             build_observations(state_->recorder(), recorded_calls(), context_.gradients_present);

@@ -59,18 +59,6 @@ struct Lane {
   std::size_t policy;  // index into RunResult::policies
 };
 
-// Where pudicad listens; see the interfaces of the command line.
-std::string daemon_socket() {
-  if (const char* given = std::getenv("PUDICA_SOCKET"); given != nullptr && *given != 0) {
-    return given;
-  }
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != 0) {
-    return std::string(runtime) + "/pudica/pudicad.sock";
-  }
-  if (getuid() == 0) return "/run/pudica/pudicad.sock";
-  return fmt::format("/tmp/pudica-{}/pudicad.sock", getuid());
-}
-
 class Parent {
  public:
   Parent(const TrainOptions& options, const ParentOptions& parent)
@@ -91,6 +79,7 @@ class Parent {
   std::optional<Failure> resolve_budget(const Calibration& calibration);
   std::optional<Failure> start_lanes();
   json setup_command(const std::string& policy) const;
+  void note_daemon(const json& daemon, const std::string& policy);
   void train();
   void step(Lane& lane, std::int64_t index);
   void finish(Lane& lane);
@@ -103,6 +92,8 @@ class Parent {
   Progress progress_;
   RunResult run_;
   std::vector<Lane> lanes_;
+  std::string state_file_;  // the configuration's; empty: none
+  bool daemon_missed_ = false;
   bool interrupted_ = false;
 };
 
@@ -172,10 +163,19 @@ std::optional<Failure> Parent::calibrate() {
   if (!floor || !keep_all) {
     return Failure{"calibration: " + reply.dump() + " seen, expected floor_bytes, keep_all_bytes"};
   }
-  Calibration calibration{*floor, *keep_all, bytes_field(reply, "menu_floor_bytes"), {}, {}};
+  Calibration calibration;
+  calibration.floor = *floor;
+  calibration.keep_all = *keep_all;
+  calibration.menu_floor = bytes_field(reply, "menu_floor_bytes");
   const auto configured = reply.find("config_budget");
   if (configured != reply.end() && configured->is_string()) {
     calibration.config_budget = configured->get<std::string>();
+  }
+  const auto state_file = reply.find("config_state_file");
+  if (state_file != reply.end() && state_file->is_string()) {
+    state_file_ = state_file->get<std::string>();
+    const auto checked = check_writable("state_file", state_file_);
+    if (!checked) return Failure{checked.error().message, true};
   }
   calibration.versions = reply.value("versions", json::object());
   return resolve_budget(calibration);
@@ -211,11 +211,14 @@ json Parent::setup_command(const std::string& policy) const {
                   {"budget_bytes", run_.budget.count()},
                   {"capped", capped}};
   if (off) return command;
+  command["floor_bytes"] = run_.floor.count();
+  command["keep_all_bytes"] = run_.keep_all.count();
   // One owner of each file: the first `pudica`, else (of the record) the first policy.
   const auto& names = options_.policies;
   const auto planner = std::find_if(names.begin(), names.end(), is_pudica);
-  if (!options_.state.empty() && planner != names.end() && *planner == policy) {
-    command["state"] = options_.state;
+  if (planner != names.end() && *planner == policy) {
+    if (!options_.state.empty()) command["state"] = options_.state;
+    if (!state_file_.empty()) command["state_file"] = state_file_;
   }
   const auto& recorded = planner != names.end() ? *planner : names.front();
   if (!options_.record.empty() && recorded == policy) command["record"] = options_.record;
@@ -239,12 +242,28 @@ std::optional<Failure> Parent::start_lanes() {
     if (parent_.stopping()) break;
     json reply;
     auto failure = ask(lane.worker, setup_command(names[lane.policy]), OnStop::kGiveUp, reply);
-    if (!failure) continue;
+    if (!failure) {
+      note_daemon(reply.value("daemon", json()), names[lane.policy]);
+      continue;
+    }
     if (parent_.stopping()) break;
     if (failure->usage) return failure;
     end_lane(lane, *failure);
   }
   return std::nullopt;
+}
+
+// Says how the registration went; that there is no daemon only once.
+void Parent::note_daemon(const json& daemon, const std::string& policy) {
+  if (!daemon.is_object()) return;
+  if (daemon.value("registered", json(false)) == json(true)) {
+    progress_.note("registered with pudicad: " + policy + " is " +
+                   daemon.value("id", std::string("?")));
+    return;
+  }
+  if (std::exchange(daemon_missed_, true)) return;
+  progress_.note("--daemon: " + daemon.value("reason", std::string()) +
+                 "; training goes on without it");
 }
 
 void Parent::end_lane(Lane& lane, const Failure& failure) {
@@ -343,10 +362,6 @@ int Parent::run() {
   if (auto failure = check_outputs()) return fail(*failure);
   run_.options = options_;
   if (switched_off()) progress_.note("PUDICA_DISABLE=1: every policy trains as `none`, unmeasured");
-  if (options_.daemon) {
-    progress_.note("--daemon: this version cannot register with one (" + daemon_socket() +
-                   "): training goes on without");
-  }
   if (auto failure = calibrate()) return fail(*failure);
   if (auto failure = start_lanes()) return fail(*failure);
   train();

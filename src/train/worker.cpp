@@ -39,17 +39,25 @@ class Worker {
     try {
       return dispatch(command);
     } catch (const c10::OutOfMemoryError& error) {
+      end("oom");
       return out_of_memory(error.what_without_backtrace());
     } catch (const std::bad_alloc& error) {
+      end("oom");
       return out_of_memory(error.what());
     } catch (const c10::Error& error) {
+      end("failed");
       return failure({ErrorCode::kUnavailable, error.what_without_backtrace()});
     } catch (const std::exception& error) {
+      end("failed");
       return failure({ErrorCode::kUnavailable, error.what()});
     }
   }
 
  private:
+  void end(const char* status) {
+    if (session_) session_->end(status);
+  }
+
   json dispatch(const json& command) {
     const std::string name = command.value("cmd", "");
     if (!data_) {
@@ -76,8 +84,8 @@ class Worker {
   }
 
   json calibrate() {
-    auto compiled = controller_options(options_);
-    if (!compiled) return failure(compiled.error());
+    auto config = load_configuration(options_);
+    if (!config) return failure(config.error());
     auto profiles = profile_shapes(options_, *data_, largest_shapes(*data_));
     if (!profiles) return failure(profiles.error());
     Bytes floor{0};
@@ -98,6 +106,7 @@ class Worker {
         reply["config_budget"] = to_string(loaded->budget);
       }
     }
+    if (!config->state_file.empty()) reply["config_state_file"] = config->state_file;
     return reply;
   }
 
@@ -107,11 +116,14 @@ class Worker {
     setup.budget_bytes = Bytes(command.value("budget_bytes", std::int64_t{0}));
     setup.capped = command.value("capped", false);
     setup.state_path = command.value("state", "");
+    setup.state_file = command.value("state_file", "");
     setup.record_path = command.value("record", "");
+    setup.floor_bytes = Bytes(command.value("floor_bytes", std::int64_t{0}));
+    setup.keep_all_bytes = Bytes(command.value("keep_all_bytes", std::int64_t{0}));
     auto session = WorkerSession::start(options_, *data_, setup);
     if (!session) return failure(session.error());
     session_ = std::move(*session);
-    return {{"ok", true}};
+    return {{"ok", true}, {"daemon", session_->daemon()}};
   }
 
   const TrainOptions& options_;

@@ -50,6 +50,7 @@ class RunImpl final : public TrainingRun {
     attach_options.budget_bytes = setup.budget_bytes;
     attach_options.enforcement = setup.enforcement;
     attach_options.policy = setup.policy;
+    attach_options.next_budget = setup.next_budget;
     attach_options.parameters = model_->parameters();
     attach_options.device = device_;
     auto handle = attach(std::move(attach_options));

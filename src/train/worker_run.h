@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,7 @@ struct RunSetup {
   std::shared_ptr<Policy> policy;
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
+  std::function<std::optional<Bytes>()> next_budget;  // as AttachOptions::next_budget
 };
 
 // Trains from the seed on. Only one lives at a time in a process (one handle a device). Not

@@ -1,6 +1,7 @@
 #include "train/worker_session.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "inspect/json.h"
 #include "policy/policy_factory.h"
 #include "train/worker_profile.h"
+#include "train/worker_report.h"
 
 namespace pudica::train {
 namespace {
@@ -76,7 +78,7 @@ Result<void> measure_beforehand(const TrainOptions& options, const RunData& data
 
 }  // namespace
 
-Result<ControllerOptions> controller_options(const TrainOptions& options) {
+Result<Config> load_configuration(const TrainOptions& options) {
   Config config;
   if (!options.config.empty()) {
     auto loaded = load_config(options.config).result();
@@ -87,6 +89,10 @@ Result<ControllerOptions> controller_options(const TrainOptions& options) {
   if (!errors.empty()) return invalid_argument(errors.front());
   if (options.warmup_mode == "sheltered") config.warmup.mode = WarmupMode::kSheltered;
   if (options.warmup_mode == "revocable") config.warmup.mode = WarmupMode::kRevocable;
+  return config;
+}
+
+ControllerOptions controller_options(const TrainOptions& options, const Config& config) {
   ControllerOptions compiled = compile_controller_options(config);
   if (options.device != "cpu") compiled.predictor.granularity_bytes = 512;
   return compiled;
@@ -97,10 +103,10 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
                                                             const SessionSetup& setup) {
   auto spec = parse_policy_spec(setup.policy);
   if (!spec) return spec.error();
-  auto compiled = controller_options(options);
-  if (!compiled) return compiled.error();
+  auto config = load_configuration(options);
+  if (!config) return config.error();
   PolicyInputs inputs;
-  inputs.controller = std::move(*compiled);
+  inputs.controller = controller_options(options, *config);
   auto measured = measure_beforehand(options, data, *spec, inputs);
   if (!measured) return measured.error();
   auto policy = make_policy(*spec, inputs);
@@ -122,10 +128,38 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
     run.budget_bytes = setup.budget_bytes;
     run.enforcement = Enforcement::kHard;
   }
+  if (options.daemon && session->controller_) session->report_to_daemon(*config, run);
   auto started = start_run(options, data, run);
   if (!started) return started.error();
   session->run_ = std::move(*started);
+  session->ending_ = "interrupted";
   return session;
+}
+
+WorkerSession::~WorkerSession() { end(ending_); }
+
+void WorkerSession::report_to_daemon(const Config& config, RunSetup& run) {
+  ReportSetup report_setup;
+  report_setup.policy = setup_.policy;
+  report_setup.fingerprint = fingerprint();
+  report_setup.budget_bytes = run.budget_bytes;
+  report_setup.floor_bytes = setup_.floor_bytes;
+  report_setup.keep_all_bytes = setup_.keep_all_bytes;
+  report_setup.has_state = has_state_;
+  reporting_ = report(options_, config, report_setup, run.policy, controller_);
+  run.policy = reporting_;
+  run.next_budget = [reporting = reporting_] { return reporting->next_budget(); };
+}
+
+nlohmann::json WorkerSession::daemon() const {
+  if (!reporting_) return nullptr;
+  const ReporterStatus status = reporting_->reporter().status();
+  return {{"registered", status.registered}, {"id", status.id}, {"reason", status.reason}};
+}
+
+void WorkerSession::end(const std::string& status) {
+  constexpr std::chrono::seconds kEndWait{1};
+  if (reporting_) reporting_->finish(status, kEndWait);
 }
 
 std::string WorkerSession::fingerprint() const {
@@ -141,34 +175,44 @@ std::string WorkerSession::fingerprint() const {
 }
 
 Result<void> WorkerSession::restore_state() {
-  if (!controller_ || setup_.state_path.empty()) return {};
-  std::ifstream file(setup_.state_path, std::ios::binary);
+  if (!controller_) return {};
+  auto done = restore_from(setup_.state_path, "--state");
+  if (done && !*done) done = restore_from(setup_.state_file, "state_file");
+  if (!done) return done.error();
+  has_state_ = *done;
+  return {};
+}
+
+Result<bool> WorkerSession::restore_from(const std::string& path, const std::string& what) {
+  if (path.empty()) return false;
+  std::ifstream file(path, std::ios::binary);
   if (!file) {
-    if (std::filesystem::exists(setup_.state_path)) {
-      return file_error("cannot read --state", setup_.state_path);
-    }
-    return {};  // the first run makes it
+    if (std::filesystem::exists(path)) return file_error("cannot read " + what, path);
+    return false;  // the first run makes it
   }
   std::ostringstream content;
   content << file.rdbuf();
   auto done = controller_->restore(content.str(), fingerprint());
-  if (!done) return done.error().with_context("--state " + setup_.state_path);
-  return {};
+  if (!done) return done.error().with_context(what + " " + path);
+  return true;
 }
 
 Result<void> WorkerSession::save_state() const {
-  if (!controller_ || setup_.state_path.empty()) return {};
-  const std::string path = setup_.state_path + ".new";
+  const bool given = !setup_.state_path.empty();
+  const std::string& kept = given ? setup_.state_path : setup_.state_file;
+  const std::string what = given ? "--state" : "state_file";
+  if (!controller_ || kept.empty()) return {};
+  const std::string path = kept + ".new";
   {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     file << controller_->serialize(fingerprint()) << std::flush;
-    if (!file) return file_error("cannot write --state", path);
+    if (!file) return file_error("cannot write " + what, path);
   }
   std::error_code failed;
-  std::filesystem::rename(path, setup_.state_path, failed);
+  std::filesystem::rename(path, kept, failed);
   if (failed) {
     return Error{ErrorCode::kUnavailable,
-                 "cannot replace --state " + setup_.state_path + ": " + failed.message()};
+                 "cannot replace " + what + " " + kept + ": " + failed.message()};
   }
   return {};
 }
@@ -186,6 +230,7 @@ void WorkerSession::remember(const StepRow& row) {
 
 nlohmann::json WorkerSession::step(std::int64_t index) {
   StepRow row = run_->step(index);
+  ++steps_done_;
   remember(row);
   if (controller_ && run_->last_report().plan) {
     row.cache_hit = !plan_ids_.insert(run_->last_report().plan->id).second;
@@ -218,6 +263,7 @@ Result<nlohmann::json> WorkerSession::finish() {
                       {"plans", snapshot.plans.size()}};
     reply["snapshot"] = json::parse(snapshot_to_json(snapshot));
   }
+  end(steps_done_ < options_.steps ? "interrupted" : "ok");
   auto saved = save_state();
   if (!saved) return saved.error();
   return reply;

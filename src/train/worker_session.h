@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/config.h"
+#include "inspect/reporting_policy.h"
 #include "policy/policy_spec.h"
 #include "pudica/controller.h"
 #include "train/worker_run.h"
@@ -18,13 +20,18 @@ namespace pudica::train {
 struct SessionSetup {
   std::string policy;
   Bytes budget_bytes{0};
-  bool capped = false;  // `none` held to the budget all the same
-  std::string state_path;
+  bool capped = false;     // `none` held to the budget all the same
+  std::string state_path;  // --state
+  std::string
+      state_file;  // the configuration's, where there is no --state or it does not exist yet
   std::string record_path;
+  Bytes floor_bytes{0};  // of the run; 0: not known
+  Bytes keep_all_bytes{0};
 };
 
 // The configuration that the options name, with the environment's overrides and `--warmup-mode`.
-Result<ControllerOptions> controller_options(const TrainOptions& options);
+Result<Config> load_configuration(const TrainOptions& options);
+ControllerOptions controller_options(const TrainOptions& options, const Config& config);
 
 // Not thread-safe.
 class WorkerSession {
@@ -34,8 +41,14 @@ class WorkerSession {
                                                       const RunData& data,
                                                       const SessionSetup& setup);
 
+  ~WorkerSession();
+
+  // How the registration went: {"registered","id","reason"}; null where the run does not register.
+  [[nodiscard]] nlohmann::json daemon() const;
   // A StepRow as JSON. Throws as TrainingRun::step.
   nlohmann::json step(std::int64_t index);
+  // Tells the daemon how the run ended, unless it knows.
+  void end(const std::string& status);
   // The digest, the cache and the plans; writes the learned state. Errors: kUnavailable.
   Result<nlohmann::json> finish();
 
@@ -53,14 +66,21 @@ class WorkerSession {
 
   [[nodiscard]] std::string fingerprint() const;
   Result<void> restore_state();
+  // True: the file is there and its state was taken.
+  Result<bool> restore_from(const std::string& path, const std::string& what);
   Result<void> save_state() const;
+  void report_to_daemon(const Config& config, RunSetup& run);
   void remember(const StepRow& row);
 
   const TrainOptions& options_;
   SessionSetup setup_;
   std::shared_ptr<Policy> policy_;
-  std::shared_ptr<Controller> controller_;  // null for policies that are not `pudica`
+  std::shared_ptr<Controller> controller_;      // null for policies that are not `pudica`
+  std::shared_ptr<ReportingPolicy> reporting_;  // null: the run does not register
   std::unique_ptr<TrainingRun> run_;
+  bool has_state_ = false;
+  std::int64_t steps_done_ = 0;
+  std::string ending_ = "failed";  // what the daemon is told of a session that just goes away
   std::map<std::string, PlanUse> plans_;  // by shape
   std::set<std::uint64_t> plan_ids_;
 };

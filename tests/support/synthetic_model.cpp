@@ -227,6 +227,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
     if (frame.revoked) deltas.push_back(kRngBytes);  // a kept frame saved none
     const bool record = std::exchange(run.record, run.record && !frame.revoked);
     const bool again = frame.mode == Mode::full() || frame.revoked;
+    if (again) ++run.outcome.recomputed_layers;
     run.play({SegmentKind::kBackward, layer_class, frame.mode,
               static_cast<std::uint8_t>(variant | present)},
              i, deltas, (again ? 3 : 2) * forward_seconds(shape, i), i);

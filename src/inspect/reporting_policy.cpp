@@ -1,0 +1,116 @@
+#include "inspect/reporting_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace pudica {
+namespace {
+
+constexpr std::size_t kMostShapesTold = 4096;
+
+// What the layers beyond the plan's list ran as: a plan that was made before the layers were known
+// has none. As the hook layer does it.
+void complete_modes(const Plan& plan, const StepStructure& structure, std::vector<Mode>& modes) {
+  std::set<std::uint16_t> classes;
+  for (std::size_t i = 0; i < structure.layers.size(); ++i) {
+    const bool first = classes.insert(structure.layers[i].layer_class).second;
+    if (i < modes.size()) continue;
+    modes.push_back(plan.teach_first_of_class && first ? Mode::full() : plan.default_mode);
+  }
+}
+
+}  // namespace
+
+ReportingPolicy::ReportingPolicy(std::shared_ptr<Policy> inner,
+                                 std::shared_ptr<Controller> controller,
+                                 std::shared_ptr<Reporter> reporter, ReportingOptions options)
+    : inner_(std::move(inner)),
+      controller_(std::move(controller)),
+      reporter_(std::move(reporter)),
+      options_(std::move(options)) {}
+
+void ReportingPolicy::on_structure(const StepStructure& structure) {
+  needs_told_.clear();
+  structure_ = structure;
+  inner_->on_structure(structure);
+}
+
+std::optional<Bytes> ReportingPolicy::next_budget() {
+  const auto order = reporter_->take_budget();
+  if (!order) return std::nullopt;
+  const Bytes budget = std::max(order->budget_bytes, options_.least_budget_bytes);
+  if (budget != order->budget_bytes) {
+    log_warn("the daemon asks for a budget of " + format_bytes(order->budget_bytes) +
+             ", below what this run needs: it takes " + format_bytes(budget));
+  }
+  options_.budget_bytes = budget;
+  needs_told_.clear();
+  reporter_->budget_applied(order->seq, step_ + 1, budget);
+  return budget;
+}
+
+void ReportingPolicy::take_model() {
+  auto state = reporter_->take_model();
+  if (!state || !controller_ || !options_.takes_models || options_.fingerprint.empty()) return;
+  // A model that this run has fitted by itself is not given up.
+  if (controller_->state() != ControllerState::kLearning) return;
+  const auto done = controller_->restore(*state, options_.fingerprint);
+  if (!done) log_warn("the daemon's learned state is not used: " + done.error().message);
+}
+
+StepDecision ReportingPolicy::begin_step(const StepContext& context) {
+  ++step_;
+  take_model();
+  StepDecision decision = inner_->begin_step(context);
+  recorded_ = decision.record;
+  if (options_.in_group && controller_) tell_need(context.shape, context.budget_bytes);
+  return decision;
+}
+
+void ReportingPolicy::tell_need(const ShapeKey& shape, Bytes budget_bytes) {
+  if (controller_->state() != ControllerState::kPlanning || needs_told_.contains(shape)) return;
+  const auto estimate = controller_->estimate(shape, budget_bytes);
+  if (!estimate) return;
+  if (needs_told_.size() >= kMostShapesTold) needs_told_.clear();
+  needs_told_.insert(shape);
+  largest_need_ = std::max(largest_need_, estimate->keep_all_peak_bytes);
+  reporter_->need(largest_need_);
+}
+
+void ReportingPolicy::end_step(const StepOutcome& outcome) {
+  inner_->end_step(outcome);
+  StepOutcome bare;  // without segments: the learned state tells the same in less
+  bare.context = outcome.context;
+  bare.plan = outcome.plan;
+  bare.peak_bytes = outcome.peak_bytes;
+  bare.seconds = outcome.seconds;
+  bare.revocations = outcome.revocations;
+  bare.overrun = outcome.overrun;
+  StepEvent event;
+  event.record = make_step_record(options_.run_name, step_, bare, StepStructure{});
+  if (bare.plan) complete_modes(*bare.plan, structure_, event.record.modes);
+  event.learning = recorded_;
+  event.recomputed = outcome.recomputed_layers;
+  reporter_->step(std::move(event));
+  learned_ = learned_ || recorded_;
+  if (!controller_) return;
+  if (reporter_->wants_snapshot()) reporter_->snapshot(controller_->snapshot());
+  if (!options_.fingerprint.empty() && reporter_->wants_model()) {
+    reporter_->model(controller_->serialize(options_.fingerprint));
+    learned_ = false;
+  }
+}
+
+bool ReportingPolicy::finish(const std::string& status, std::chrono::milliseconds timeout) {
+  if (controller_ && step_ > 0 && reporter_->status().registered) {
+    reporter_->snapshot(controller_->snapshot());
+    if (learned_ && !options_.fingerprint.empty()) {
+      reporter_->model(controller_->serialize(options_.fingerprint));
+    }
+  }
+  return reporter_->finish(status, timeout);
+}
+
+}  // namespace pudica

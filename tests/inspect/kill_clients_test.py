@@ -1,0 +1,123 @@
+"""kill -9 of the daemon under running clients, 180 times, and of clients, 180 times.
+
+The runs do what they do without a daemon, the database opens each time, no ghost of a run stays.
+No torch: tests/integration/kill_training_test.py has the real trainings.
+
+What the kills cost in time is printed, not judged: the machine may be busy with other things."""
+
+import bisect
+import json
+import os
+import random
+import sqlite3
+import statistics
+import subprocess
+import time
+
+import pytest
+
+from daemon_support import Daemon, wait_for
+
+PROGRAM = os.environ["PUDICA_SIMULATED_RUNS"]
+KILLS = 180
+RUNS = 20
+STEPS_PER_SECOND = 20
+TIMEOUT_S = 15  # of a silent run
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    started = Daemon(tmp_path).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def instants():
+    seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed} (PUDICA_TEST_SEED)")
+    return random.Random(seed)
+
+
+def simulated(daemon, *words):
+    return [PROGRAM, "--socket", str(daemon.socket), *map(str, words)]
+
+
+def lines_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def check_database(daemon):
+    with sqlite3.connect(daemon.folder / "db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def time_after_kills(path, kills):
+    """Median seconds of a step in the second after a kill, and of all others."""
+    after, others = [], []
+    for line in path.read_text().splitlines():
+        when, took = map(float, line.split())
+        last = bisect.bisect_right(kills, when) - 1
+        (after if last >= 0 and when - kills[last] < 1 else others).append(took)
+    return statistics.median(after), statistics.median(others) if others else None
+
+
+def test_killing_the_daemon_changes_no_run(daemon, instants, tmp_path):
+    arguments = ["--runs", RUNS, "--steps-per-second", STEPS_PER_SECOND, "--seed", 1,
+                 "--wait-ms", 5000]
+    pauses = [instants.uniform(0, 0.6) for _ in range(KILLS)]
+    # Three quiet seconds at the end: the runs come back and say how they ended.
+    seconds = sum(pauses) + 0.3 * KILLS + 15
+    times = tmp_path / "times"
+    process = subprocess.Popen(
+        simulated(daemon, *arguments, "--steps", int(seconds * STEPS_PER_SECOND),
+                  "--times", times),
+        text=True, stdout=subprocess.PIPE)
+    wait_for("all runs", lambda: len(daemon.runs()) == RUNS)
+    kills = []
+    for pause in pauses:
+        time.sleep(pause)
+        assert process.poll() is None, "the runs ended before the kills"
+        kills.append(time.monotonic())
+        daemon.kill()
+        time.sleep(instants.uniform(0, 0.05))
+        daemon.start()  # fails where the database does not open
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    runs = lines_of(output)
+    quiet = subprocess.run(
+        simulated(daemon, *arguments, "--steps", runs[0]["steps"], "--steps-per-second", 2000,
+                  "--no-report"), text=True, capture_output=True, check=True)
+    for seen, alone in zip(runs, lines_of(quiet.stdout), strict=True):
+        for field in ("steps", "digest", "largest_peak_bytes", "budget_bytes", "learning_steps"):
+            assert seen[field] == alone[field], (field, seen, alone)
+        assert seen["failures"] == 0
+    assert sum(run["reconnects"] for run in runs) > 0
+    check_database(daemon)
+    ends = [run for run in daemon.runs(everything=True) if run["state"] == "ended"]
+    known = sum(run["end_known"] for run in runs)
+    assert len(ends) >= known
+    after, others = time_after_kills(times, kills)
+    print(f"{len(kills)} kills, {sum(run['reconnects'] for run in runs)} registrations again, "
+          f"{sum(run['dropped'] for run in runs)} records dropped, {known} of {RUNS} ends known; "
+          f"median step {after * 1e6:.0f} us in the second after a kill, "
+          f"{(others or 0) * 1e6:.0f} us else")
+    wait_for("ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+
+
+def test_killed_clients_leave_no_ghost(daemon, instants):
+    for batch in range(KILLS // 12):
+        clients = [subprocess.Popen(simulated(daemon, "--runs", 1, "--seconds", 600,
+                                              "--seed", 100 * batch + i), stdout=subprocess.DEVNULL)
+                   for i in range(12)]
+        time.sleep(instants.uniform(0, 0.5))
+        for client in clients:
+            client.kill()
+            client.wait()
+    began = time.monotonic()
+    wait_for("ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    seen = daemon.runs(everything=True)
+    print(f"{KILLS} clients killed, {len(seen)} had registered, the last ghost left after "
+          f"{time.monotonic() - began:.1f} s")
+    assert {run["state"] for run in seen} <= {"lost", "ended"}
+    check_database(daemon)

@@ -1,0 +1,190 @@
+// Goal: the daemon sees what a run does, and its wishes take effect at the next step and not
+// before. Method: a synthetic run under the real controller, with a daemon in memory.
+#include "inspect/reporting_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "inspect/fake_daemon.h"
+#include "support/simulated_run.h"
+
+namespace pudica {
+namespace {
+
+using std::chrono::seconds;
+using testing::FakeDaemon;
+using testing::SimulatedRun;
+using testing::SimulatedRunOptions;
+using ::testing::SizeIs;
+
+SimulatedRunOptions options_for(FakeDaemon& daemon) {
+  SimulatedRunOptions options;
+  options.transport = daemon.maker();
+  options.fingerprint = "f";
+  return options;
+}
+
+TEST(ReportingPolicy, EveryStepIsReportedAsItWas) {
+  FakeDaemon daemon(true);
+  SimulatedRun run(options_for(daemon));
+  ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+  std::vector<StepOutcome> outcomes;
+  for (int i = 0; i < 20; ++i) outcomes.push_back(run.step());
+  ASSERT_TRUE(run.finish("ok", seconds(10)));
+  const auto steps = daemon.events<StepEvent>();
+  ASSERT_THAT(steps, SizeIs(20));
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const StepRecord& record = steps[i].record;
+    EXPECT_EQ(record.step, i + 1);
+    EXPECT_EQ(record.measured_bytes, outcomes[i].peak_bytes);
+    EXPECT_EQ(record.key, outcomes[i].context.shape);
+    EXPECT_EQ(record.plan_id, outcomes[i].plan->id);
+    EXPECT_EQ(record.budget_bytes, run.budget());
+    EXPECT_THAT(record.modes, SizeIs(8)) << "of the first step too";
+    EXPECT_EQ(steps[i].recomputed, outcomes[i].recomputed_layers);
+    EXPECT_EQ(steps[i].learning, !outcomes[i].segments.empty());
+    EXPECT_FALSE(record.profiles.has_value());
+  }
+  EXPECT_GE(daemon.events<SnapshotEvent>().size(), 1U);
+  EXPECT_GE(daemon.events<ModelEvent>().size(), 1U);
+  EXPECT_EQ(daemon.events<EndEvent>().back().status, "ok");
+}
+
+TEST(ReportingPolicy, ABudgetTakesEffectAtTheNextStepAndIsToldWithItsNumber) {
+  FakeDaemon daemon(true);
+  SimulatedRun run(options_for(daemon));
+  ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+  for (int i = 0; i < 10; ++i) run.step();
+  const Bytes lower = run.floor() + Bytes((run.budget() - run.floor()).count() / 2);
+  daemon.command({5, SetBudgetCommand{lower, "operator"}});
+  std::uint64_t changed = 0;
+  ASSERT_TRUE(daemon.wait_until([&] {
+    run.step();
+    changed = run.budget() == lower ? run.steps() : 0;
+    return changed != 0;
+  }));
+  for (int i = 0; i < 10; ++i) run.step();
+  ASSERT_TRUE(run.finish("ok", seconds(10)));
+  ASSERT_THAT(daemon.events<BudgetEvent>(), SizeIs(1));
+  EXPECT_EQ(daemon.events<BudgetEvent>()[0].seq, 5U);
+  EXPECT_EQ(daemon.events<BudgetEvent>()[0].step, changed);
+  EXPECT_EQ(daemon.events<BudgetEvent>()[0].budget_bytes, lower);
+  for (const StepEvent& step : daemon.events<StepEvent>()) {
+    EXPECT_EQ(step.record.budget_bytes == lower, step.record.step >= changed);
+    if (step.record.step >= changed) {
+      EXPECT_LE(step.record.measured_bytes, lower);
+    }
+  }
+}
+
+TEST(ReportingPolicy, TheRegistrationsBudgetHoldsFromTheFirstStep) {
+  FakeDaemon daemon(true);
+  SimulatedRunOptions options = options_for(daemon);
+  const Bytes wanted = SimulatedRun(options).keep_all();
+  daemon.answer_registrations({"a", 1, wanted, std::nullopt, 5, 15});
+  SimulatedRun run(options);
+  ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+  run.step();
+  EXPECT_EQ(run.budget(), wanted);
+  ASSERT_TRUE(run.finish("ok", seconds(10)));
+  EXPECT_EQ(daemon.events<BudgetEvent>()[0].step, 1U);
+  EXPECT_EQ(daemon.events<StepEvent>()[0].record.budget_bytes, wanted);
+}
+
+TEST(ReportingPolicy, ABudgetThatWouldEndTheRunIsRaisedAndTold) {
+  FakeDaemon daemon(true);
+  daemon.answer_registrations({"a", 1, Bytes(1), std::nullopt, 5, 15});
+  SimulatedRun run(options_for(daemon));
+  ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+  run.step();
+  EXPECT_EQ(run.budget(), run.floor());
+  ASSERT_TRUE(run.finish("ok", seconds(10)));
+  EXPECT_EQ(daemon.events<BudgetEvent>()[0].budget_bytes, run.floor());
+}
+
+TEST(ReportingPolicy, ASecondRunOfTheFingerprintLearnsNothingAgain) {
+  FakeDaemon first_daemon(true);
+  SimulatedRun first(options_for(first_daemon));
+  ASSERT_TRUE(first.reporter().wait_registered(seconds(10)));
+  for (int i = 0; i < 30; ++i) first.step();
+  ASSERT_TRUE(first.finish("ok", seconds(10)));
+  ASSERT_GT(first.controller().snapshot().counters.learning_steps, 0);
+
+  FakeDaemon daemon(true);
+  const std::string state = first_daemon.events<ModelEvent>().back().state;
+  daemon.answer_registrations({"b", 1, std::nullopt, state, 5, 15});
+  SimulatedRun second(options_for(daemon));
+  ASSERT_TRUE(second.reporter().wait_registered(seconds(10)));
+  second.step();
+  EXPECT_EQ(second.controller().state(), ControllerState::kPlanning);
+  for (int i = 1; i < 30; ++i) second.step();
+  // A shape that was never kept whole may still be measured once.
+  EXPECT_LE(second.controller().snapshot().counters.learning_steps, 1);
+  EXPECT_EQ(second.digest(), first.digest());
+  ASSERT_TRUE(second.finish("ok", seconds(10)));
+}
+
+TEST(ReportingPolicy, AStateOfAnotherModelOrRubbishIsPassedOver) {
+  for (const char* state : {"", "rubbish", "pudica-state 1\n0\nfingerprint 1\ng\n"}) {
+    FakeDaemon daemon(true);
+    daemon.answer_registrations({"b", 1, std::nullopt, state, 5, 15});
+    SimulatedRun run(options_for(daemon));
+    ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+    for (int i = 0; i < 10; ++i) run.step();
+    EXPECT_EQ(run.controller().state(), ControllerState::kPlanning) << state;
+    ASSERT_TRUE(run.finish("ok", seconds(10)));
+  }
+}
+
+TEST(ReportingPolicy, ALearnedModelIsNotGivenUpForAPooledOne) {
+  FakeDaemon daemon(true);
+  SimulatedRun run(options_for(daemon));
+  ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+  for (int i = 0; i < 20; ++i) run.step();
+  const std::string before = run.controller().serialize("f");
+  daemon.offer_model("rubbish");  // taken, it would be refused with a line in the log
+  daemon.command({1, ModelCommand{}});
+  ASSERT_TRUE(daemon.wait_until([&] {
+    for (const std::string& target : daemon.targets()) {
+      if (target == "/v1/models/f") return true;
+    }
+    return false;
+  }));
+  run.step();
+  EXPECT_EQ(run.controller().state(), ControllerState::kPlanning);
+  ASSERT_TRUE(run.finish("ok", seconds(10)));
+}
+
+TEST(ReportingPolicy, ARunOfAGroupSaysWhatItCouldUse) {
+  FakeDaemon daemon(true);
+  SimulatedRunOptions options = options_for(daemon);
+  options.group = "device";
+  options.budget_share = 0.2;
+  SimulatedRun run(options);
+  ASSERT_TRUE(run.reporter().wait_registered(seconds(10)));
+  EXPECT_EQ(daemon.registrations()[0].group, "device");
+  for (int i = 0; i < 60; ++i) run.step();
+  ASSERT_TRUE(run.finish("ok", seconds(10)));
+  const auto needs = daemon.events<NeedEvent>();
+  ASSERT_GE(needs.size(), 1U);
+  for (std::size_t i = 1; i < needs.size(); ++i) EXPECT_GT(needs[i].bytes, needs[i - 1].bytes);
+  EXPECT_NEAR(static_cast<double>(needs.back().bytes.count()),
+              static_cast<double>(run.keep_all().count()),
+              0.01 * static_cast<double>(run.keep_all().count()));
+}
+
+TEST(ReportingPolicy, WithAndWithoutADaemonTheRunIsTheSame) {
+  FakeDaemon daemon(true);
+  SimulatedRun seen(options_for(daemon));
+  SimulatedRunOptions off = options_for(daemon);
+  off.reports = false;
+  SimulatedRun unseen(off);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(seen.step().peak_bytes, unseen.step().peak_bytes);
+    if (i == 20) daemon.forget_runs();
+  }
+  EXPECT_EQ(seen.digest(), unseen.digest());
+}
+
+}  // namespace
+}  // namespace pudica

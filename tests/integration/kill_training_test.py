@@ -1,0 +1,86 @@
+"""kill -9 of the daemon 20 times under real trainings, and of trainings.
+
+The same parameters come out, the database opens, no ghost stays. tests/inspect/kill_clients_test.py
+does it without torch.
+"""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+import conftest
+from daemon_support import Daemon, wait_for
+
+RUN = {"steps": 1200, "max_length": 64, "policy": "pudica", "budget": 0.5}
+KILLS = 20
+TIMEOUT_S = 15  # of a silent run
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    started = Daemon(tmp_path).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def instants():
+    seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed} (PUDICA_TEST_SEED)")
+    return random.Random(seed)
+
+
+def start(daemon, out, **options):
+    environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket))
+    return subprocess.Popen(conftest.arguments_of(out, {"daemon": True, **RUN, **options}),
+                            env=environment, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, start_new_session=True)
+
+
+def check_database(daemon):
+    with sqlite3.connect(daemon.folder / "db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_killing_the_daemon_changes_no_training(train, daemon, instants, tmp_path):
+    alone = train(**RUN)
+    assert alone.code == 0, alone.stderr
+    kills = 0
+    trainings = 0
+    while kills < KILLS:
+        trainings += 1
+        assert trainings <= KILLS, "the trainings end before they can be killed under"
+        out = tmp_path / f"out-{trainings}"
+        training = start(daemon, out)
+        wait_for("the run", lambda: daemon.runs() or training.poll() is not None)
+        while kills < KILLS and training.poll() is None:
+            time.sleep(instants.uniform(0, 1))
+            daemon.kill()
+            kills += 1
+            time.sleep(instants.uniform(0, 0.1))
+            daemon.start()
+        stdout, stderr = training.communicate(timeout=conftest.TIMEOUT_S)
+        done = conftest.Run(training.returncode, stdout, stderr, out)
+        assert done.code == 0, done.stderr
+        assert done.digests() == alone.digests()
+        assert done.policies["pudica"]["overruns"] == 0
+        wait_for("the run to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    check_database(daemon)
+    print(f"{kills} kills under {trainings} trainings")
+
+
+def test_killed_trainings_leave_no_ghost(daemon, instants, tmp_path):
+    for i in range(KILLS // 4):
+        training = start(daemon, tmp_path / f"out-{i}", steps=20000)
+        wait_for("the run", daemon.runs)
+        time.sleep(instants.uniform(0, 0.5))
+        os.killpg(training.pid, signal.SIGKILL)
+        training.communicate()
+        wait_for("the ghost to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    assert {run["state"] for run in daemon.runs(everything=True)} == {"lost"}
+    check_database(daemon)

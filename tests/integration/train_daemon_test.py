@@ -1,0 +1,217 @@
+"""pudica-train --daemon with a real pudicad: what the daemon says is what the run measured, its
+budget holds from the next step on, and nothing that happens to it changes what is trained."""
+
+import random
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+import conftest
+from daemon_support import Daemon, wait_for
+
+RUN = {"steps": 24, "max_length": 64, "policy": "pudica", "budget": 0.5}
+LONG = {**RUN, "steps": 400}
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    started = Daemon(tmp_path).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def alone(train):
+    """The long run, without a daemon."""
+    done = train(**LONG)
+    assert done.code == 0, done.stderr
+    return done
+
+
+class Training:
+    """pudica-train under way."""
+
+    def __init__(self, daemon, out, **options):
+        self.out = out
+        environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket))
+        self.process = subprocess.Popen(conftest.arguments_of(out, {"daemon": True, **options}),
+                                        env=environment, text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, cwd=out.parent)
+
+    def end(self):
+        stdout, stderr = self.process.communicate(timeout=conftest.TIMEOUT_S)
+        return conftest.Run(self.process.returncode, stdout, stderr, self.out)
+
+
+def reached(daemon, step):
+    def look():
+        run = daemon.only_run()
+        return run if run is not None and (run["step"] or 0) >= step else None
+    return look
+
+
+def test_what_the_daemon_says_is_what_the_run_measured(train, daemon):
+    done = train(daemon=True, env={"PUDICA_SOCKET": str(daemon.socket)}, **RUN)
+    assert done.code == 0, done.stderr
+    assert "registered with pudicad" in done.stderr
+    (run,) = daemon.runs(everything=True)
+    policy = done.policies["pudica"]
+    assert run["name"] == "pudica-train:pudica"
+    assert run["policy"] == "pudica" and run["device"] == "cpu"
+    assert run["state"] == "ended" and run["status"] == "ok"
+    assert run["step"] == run["steps_total"] == RUN["steps"]
+    assert run["peak_bytes"] == policy["peak_bytes"]
+    assert run["budget_bytes"] == done.result["budget_bytes"]
+    assert run["floor_bytes"] == done.result["floor_bytes"]
+    assert run["keep_all_bytes"] == done.result["keep_all_bytes"]
+    assert run["learning_steps"] == policy["warmup_steps"]
+    assert run["revocations"] == policy["revocations"]
+    assert run["overruns"] == policy["overruns"] == 0
+    assert run["dropped_records"] == 0
+    assert run["cache"] == policy["cache"]
+    assert run["recomputed_share"] == pytest.approx(policy["recomputed_share"])
+    assert "--daemon" in run["command"] and "--worker" not in run["command"]
+    steps = daemon.get("/v1/runs/" + run["id"])["steps"]
+    assert [step["step"] for step in steps] == list(range(1, RUN["steps"] + 1)), "from the first"
+    for step, row in zip(steps, done.rows["pudica"]):
+        assert step["measured_bytes"] == int(row["peak_bytes"])
+        assert (step["predicted_bytes"] or 0) == int(row["predicted_bytes"] or 0)
+        assert step["budget_bytes"] == int(row["budget_bytes"])
+
+
+def test_a_budget_holds_from_the_next_step_on(daemon, alone, tmp_path):
+    training = Training(daemon, tmp_path / "out", **LONG)
+    run = wait_for("step 60", reached(daemon, 60))
+    lower = (run["budget_bytes"] + run["floor_bytes"]) // 2
+    status, answer = daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": lower})
+    assert status == 202, answer
+    done = training.end()
+    assert done.code == 0, done.stderr
+    rows = done.rows["pudica"]
+    first = next(i for i, row in enumerate(rows) if int(row["budget_bytes"]) == lower)
+    assert all(int(row["budget_bytes"]) == run["budget_bytes"] for row in rows[:first])
+    assert all(int(row["budget_bytes"]) == lower for row in rows[first:])
+    assert all(int(row["peak_bytes"]) <= lower for row in rows[first:])
+    assert done.policies["pudica"]["status"] == "ok"
+    assert done.digests() == alone.digests(), "a budget changes memory, not what is trained"
+    (ended,) = daemon.runs(everything=True)
+    assert ended["budget_bytes"] == lower and ended["budget_pending_bytes"] is None
+    change = daemon.get("/v1/runs/" + ended["id"])["budgets"][-1]
+    assert change["step"] == first + 1 and change["budget_bytes"] == lower
+    assert change["measured_bytes"] == int(rows[first]["peak_bytes"])
+
+
+def test_a_budget_below_the_floor_does_not_end_the_run(daemon, tmp_path):
+    training = Training(daemon, tmp_path / "out", **{**LONG, "steps": 150})
+    run = wait_for("step 40", reached(daemon, 40))
+    status, _ = daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": 1000})
+    done = training.end()
+    assert done.code == 0, done.stderr
+    assert done.policies["pudica"]["status"] == "ok"
+    if status == 202:  # raised by the run to what it cannot do without
+        assert int(done.rows["pudica"][-1]["budget_bytes"]) == done.result["floor_bytes"]
+
+
+def test_a_second_run_learns_nothing_again(train, daemon):
+    where = {"PUDICA_SOCKET": str(daemon.socket)}
+    first = train(daemon=True, env=where, **RUN)
+    assert first.policies["pudica"]["warmup_steps"] > 0
+    assert len(daemon.get("/v1/models")["models"]) == 1
+    second = train(daemon=True, env=where, **RUN)
+    assert second.code == 0, second.stderr
+    assert second.policies["pudica"]["warmup_steps"] == 0
+    assert second.digests() == first.digests()
+
+
+def test_the_runs_own_state_goes_before_the_daemons(train, daemon, tmp_path):
+    state = tmp_path / "own.state"
+    first = train(state=state, **RUN)
+    assert first.policies["pudica"]["warmup_steps"] > 0
+    again = train(daemon=True, state=state, env={"PUDICA_SOCKET": str(daemon.socket)}, **RUN)
+    assert again.policies["pudica"]["warmup_steps"] == 0
+    (run,) = daemon.runs(everything=True)
+    assert run["learning_steps"] == 0
+
+
+def test_the_configurations_state_file_is_kept_and_read(train, tmp_path):
+    state = tmp_path / "kept.state"
+    config = tmp_path / "pudica.json"
+    config.write_text(f'{{"state_file": "{state}"}}')
+    assert train(config=config, **RUN).policies["pudica"]["warmup_steps"] > 0
+    assert state.stat().st_size > 0
+    assert train(config=config, **RUN).policies["pudica"]["warmup_steps"] == 0
+
+
+def test_killing_the_daemon_changes_nothing(daemon, alone, tmp_path):
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    instants = random.Random(seed)
+    training = Training(daemon, tmp_path / "out", **LONG)
+    wait_for("the run", lambda: daemon.only_run())
+    identity = daemon.only_run()["id"]
+    kills = 0
+    while training.process.poll() is None and kills < 8:
+        time.sleep(instants.uniform(0, 0.3))
+        daemon.kill()
+        kills += 1
+        time.sleep(instants.uniform(0, 0.2))
+        daemon.start()
+    done = training.end()
+    assert done.code == 0, done.stderr
+    assert kills > 0
+    assert done.digests() == alone.digests()
+    assert done.policies["pudica"]["status"] == "ok"
+    assert done.policies["pudica"]["overruns"] == 0
+    assert [run["id"] for run in daemon.runs(everything=True)].count(identity) <= 1
+
+
+def test_a_run_comes_back_to_a_new_daemon(daemon, tmp_path):
+    training = Training(daemon, tmp_path / "out", **{**LONG, "steps": 4000})
+    identity = wait_for("step 5", reached(daemon, 5))["id"]
+    daemon.kill()
+    daemon.start()
+    again = wait_for("the run to come back", reached(daemon, 6))
+    assert again["id"] == identity
+    training.process.send_signal(signal.SIGINT)
+    done = training.end()
+    assert done.code == 130
+    (ended,) = [run for run in daemon.runs(everything=True) if run["id"] == identity]
+    assert ended["status"] == "interrupted"
+
+
+def test_only_policies_that_plan_register(train, daemon):
+    done = train(daemon=True, env={"PUDICA_SOCKET": str(daemon.socket)},
+                 **{**RUN, "steps": 6, "policy": "none,full,mimose,pudica,pudica:menu=full"})
+    assert done.code == 0, done.stderr
+    names = sorted(run["name"] for run in daemon.runs(everything=True))
+    assert names == ["pudica-train:pudica", "pudica-train:pudica:menu=full"]
+
+
+def test_nothing_registers_unasked_or_switched_off(train, daemon):
+    where = {"PUDICA_SOCKET": str(daemon.socket)}
+    short = {**RUN, "steps": 4}
+    assert train(env=where, **short).code == 0
+    assert train(daemon=True, env={**where, "PUDICA_DISABLE": "1"}, **short).code == 0
+    assert daemon.runs(everything=True) == []
+
+
+def test_the_argument_wins_over_the_file(train, daemon, tmp_path):
+    config = tmp_path / "pudica.json"
+    config.write_text('{"daemon": {"enabled": false, "group": "a40"}}')
+    done = train(daemon=True, config=config, env={"PUDICA_SOCKET": str(daemon.socket)},
+                 **{**RUN, "steps": 4})
+    assert done.code == 0, done.stderr
+    (run,) = daemon.runs(everything=True)
+    assert run["group"] == "a40"
+
+
+def test_without_a_daemon_it_says_so_once(train, tmp_path):
+    where = tmp_path / "none.sock"
+    done = train(daemon=True, env={"PUDICA_SOCKET": str(where)},
+                 **{**RUN, "steps": 4, "policy": "pudica,pudica:menu=full"})
+    assert done.code == 0, done.stderr
+    assert len(re.findall(re.escape(str(where)), done.stderr)) == 1, done.stderr
+    assert "pudicad is not running here" in done.stderr

@@ -17,6 +17,9 @@ namespace {
 // New regions found in one snapshot: each takes some hundred evaluations of the peak model.
 constexpr int kRegionsPerSnapshot = 8;
 
+// Of a model and of a menu: larger numbers are damage.
+constexpr std::size_t kMostClasses = 4096;
+
 Error damaged(const std::string& line) {
   return {ErrorCode::kCorrupt, "learned state: cannot read '" + line.substr(0, 60) + "'"};
 }
@@ -145,6 +148,10 @@ std::string ControllerImpl::state_body() const {
   for (const std::string& name : structure_.class_names) {
     out << "class " << name.size() << '\n' << name << '\n';  // a name may hold anything
   }
+  for (std::size_t i = 0; i < structure_.menus.size(); ++i) {
+    const StepStructure::Menu& menu = structure_.menus[i];
+    out << "menu " << i << ' ' << menu.id << ' ' << menu.steps.size() << '\n';
+  }
   for (const std::size_t present : {0U, 1U}) {
     if (!base_known_[present]) continue;
     out << "base " << present << ' ' << last_base_bytes_[present].count() << '\n';
@@ -202,6 +209,15 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       words >> layer.layer_class >> variant;
       layer.variant = static_cast<std::uint8_t>(variant);
       structure.layers.push_back(layer);
+    } else if (what == "menu") {
+      std::size_t layer_class = 0;
+      std::size_t steps = 0;
+      StepStructure::Menu menu;
+      words >> layer_class >> menu.id >> steps;
+      if (!words || layer_class > kMostClasses || steps > kMostClasses) return damaged(line);
+      menu.steps.resize(steps);
+      if (structure.menus.size() <= layer_class) structure.menus.resize(layer_class + 1);
+      structure.menus[layer_class] = std::move(menu);
     } else if (what == "base") {
       std::size_t present = 0;
       std::int64_t bytes = 0;

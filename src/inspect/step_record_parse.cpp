@@ -86,8 +86,8 @@ std::optional<Error> read_structure(const Json& value, const std::string& place,
     FieldReader fields(value_of_menu, at + ".");
     StepStructure::Menu menu;
     menu.id = fields.identifier("menu_id");
-    fields.each("steps", [&](const Json& step, const std::string& place) -> std::optional<Error> {
-      if (!step.is_string()) return invalid_argument(place + ": expected a string");
+    fields.each("steps", [&](const Json& step, const std::string& where) -> std::optional<Error> {
+      if (!step.is_string()) return invalid_argument(where + ": expected a string");
       menu.steps.push_back(step.get<std::string>());
       return std::nullopt;
     });

@@ -22,8 +22,15 @@ struct StepStructure {
     std::uint8_t variant = 0;  // SegmentKey::kLastOfClass | kNoInputGradient
     bool operator==(const Layer&) const = default;
   };
+  // The selective modes of a class, as the hook layer found them.
+  struct Menu {
+    std::uint64_t id = 0;            // equal menus have equal ids; 0: none
+    std::vector<std::string> steps;  // selective:0, selective:1, ... in words
+    bool operator==(const Menu&) const = default;
+  };
   std::vector<Layer> layers;
   std::vector<std::string> class_names;  // by layer_class
+  std::vector<Menu> menus;               // by layer_class; may be shorter: no menu
   bool operator==(const StepStructure&) const = default;
 };
 
@@ -68,6 +75,8 @@ class Policy {
   [[nodiscard]] virtual std::string name() const = 0;
   // Before the first step where it is known, and whenever the layers of a step changed.
   virtual void on_structure(const StepStructure& structure) = 0;
+  // Whether plans may hold selective modes: then the hook layer finds the menus of classes.
+  [[nodiscard]] virtual bool wants_menus() const { return false; }
   virtual StepDecision begin_step(const StepContext& context) = 0;
   virtual void end_step(const StepOutcome& outcome) = 0;
 };

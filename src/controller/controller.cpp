@@ -25,6 +25,9 @@ constexpr std::int64_t kCertainShare = 1000;
 // stays, from samples of a past that is over.
 constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
+// Learning steps spent on the selective modes of a menu before planning does without the rest.
+constexpr std::int64_t kMostMenuSteps = 12;
+
 bool is_certain(const StepModel& model, std::span<const std::uint8_t> choice) {
   if (!model.fit) return false;
   if (model.identified) return true;
@@ -53,7 +56,9 @@ void ControllerImpl::on_structure(const StepStructure& structure) {
   if (structure == structure_) return;
   const StepStructure old = std::exchange(structure_, structure);
   broken_ = false;
+  take_menus(old);
   if (old.layers.empty()) return;
+  if (old.layers == structure.layers && old.class_names == structure.class_names) return;
   const std::size_t named = std::min(old.class_names.size(), structure.class_names.size());
   for (std::size_t i = 0; i < named; ++i) {
     if (old.class_names[i] != structure.class_names[i]) {
@@ -65,6 +70,20 @@ void ControllerImpl::on_structure(const StepStructure& structure) {
   plans_.clear();
   begin_learning();
   relearning_ = true;
+}
+
+// A menu that changed makes its modes unknown, and the plans that use them void.
+void ControllerImpl::take_menus(const StepStructure& old) {
+  const auto id_of = [](const StepStructure& structure, std::size_t layer_class) {
+    return layer_class < structure.menus.size() ? structure.menus[layer_class].id : 0;
+  };
+  const std::size_t classes = std::max(old.menus.size(), structure_.menus.size());
+  for (std::size_t i = 0; i < classes; ++i) {
+    if (id_of(old, i) == id_of(structure_, i)) continue;
+    if (id_of(old, i) != 0) store_.forget_selective(static_cast<std::uint16_t>(i));
+    plans_.clear();
+    menu_steps_ = 0;
+  }
 }
 
 StepDecision ControllerImpl::begin_step(const StepContext& context) {
@@ -99,7 +118,11 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   inputs.structure_known = !structure_.layers.empty();
   inputs.relearning = relearning_;
   inputs.costs_known = model.has_value();
-  inputs.fit = model.has_value() && model->fit;
+  const LearningRequest menus{context.gradients_present, options_.menu, {}, default_mode()};
+  const bool menus_known =
+      menu_steps_ >= kMostMenuSteps || !lacks_menu_modes(store_, structure_, menus);
+  inputs.fit = model.has_value() && model->fit && menus_known;
+  if (model && !menus_known) inputs.unknown = "selective modes are being measured";
   inputs.recorded_steps = recorded_steps_;
   inputs.learning_steps = learning_steps_;
   if (!model) inputs.unknown = model.error().message;
@@ -211,6 +234,7 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
 StepDecision ControllerImpl::teach_step(const StepContext& context,
                                         const Result<StepModel>& model) {
   ++learning_steps_;
+  if (!structure_.menus.empty()) ++menu_steps_;
   Plan plan;
   plan.shape = context.shape;
   plan.default_mode = default_mode();

@@ -28,6 +28,7 @@ class ControllerImpl final : public Controller {
 
   [[nodiscard]] std::string name() const override { return "pudica"; }
   void on_structure(const StepStructure& structure) override;
+  [[nodiscard]] bool wants_menus() const override { return on_menu(Mode::Kind::kSelective); }
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override;
   void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }
@@ -77,6 +78,7 @@ class ControllerImpl final : public Controller {
   // Held back from a budget: as at the latest step under it, else by the errors known.
   [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
+  void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
 
@@ -116,6 +118,7 @@ class ControllerImpl final : public Controller {
   std::int64_t recorded_steps_ = 0;    // that taught something
   std::int64_t learning_steps_ = 0;    // since learning last began
   std::int64_t curious_steps_ = 0;     // recorded while planning, since learning last began
+  std::int64_t menu_steps_ = 0;        // learning steps since a menu appeared
   bool relearning_ = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps_ = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked_ = false;  // in the last step that taught

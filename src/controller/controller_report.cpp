@@ -17,9 +17,64 @@ namespace {
 // New regions found in one snapshot: each takes some hundred evaluations of the peak model.
 constexpr int kRegionsPerSnapshot = 8;
 
+// Of a model and of a menu: larger numbers are damage.
+constexpr std::size_t kMostClasses = 4096;
+
 Error damaged(const std::string& line) {
   return {ErrorCode::kCorrupt, "learned state: cannot read '" + line.substr(0, 60) + "'"};
 }
+
+// What a state holds beside the segments.
+struct SavedHeader {
+  StepStructure structure;
+  std::vector<double> errors;
+  std::int64_t recorded = 0;
+  std::array<std::optional<Bytes>, 2> base_bytes;
+
+  // One line; a class's name takes more of `in`. False: damage.
+  bool read(const std::string& line, std::istringstream& in, std::size_t most) {
+    std::istringstream words(line);
+    std::string what;
+    words >> what;
+    if (what == "recorded") {
+      words >> recorded;
+    } else if (what == "layer") {
+      StepStructure::Layer layer;
+      int variant = 0;
+      words >> layer.layer_class >> variant;
+      layer.variant = static_cast<std::uint8_t>(variant);
+      structure.layers.push_back(layer);
+    } else if (what == "menu") {
+      std::size_t layer_class = 0;
+      std::size_t steps = 0;
+      StepStructure::Menu menu;
+      words >> layer_class >> menu.id >> steps;
+      if (!words || layer_class > kMostClasses || steps > kMostClasses) return false;
+      menu.steps.resize(steps);
+      if (structure.menus.size() <= layer_class) structure.menus.resize(layer_class + 1);
+      structure.menus[layer_class] = std::move(menu);
+    } else if (what == "base") {
+      std::size_t present = 0;
+      std::int64_t bytes = 0;
+      words >> present >> bytes;
+      if (present > 1 || bytes < 0) return false;
+      base_bytes[present] = Bytes(bytes);
+    } else if (what == "class") {
+      std::size_t length = 0;
+      words >> length;
+      if (!words || length > most) return false;
+      std::string name(length, '\0');
+      in.read(name.data(), static_cast<std::streamsize>(length)).ignore();
+      if (!in) return false;
+      structure.class_names.push_back(std::move(name));
+    } else if (what == "error") {
+      words >> errors.emplace_back();
+    } else {
+      return false;
+    }
+    return static_cast<bool>(words);
+  }
+};
 
 // Absolute peaks; what no plan can change is the least of them.
 std::vector<FrontierPoint> absolute_frontier(const std::vector<FrontierPoint>& points,
@@ -149,6 +204,10 @@ std::string ControllerImpl::state_body() const {
   for (const std::string& name : structure_.class_names) {
     out << "class " << name.size() << '\n' << name << '\n';  // a name may hold anything
   }
+  for (std::size_t i = 0; i < structure_.menus.size(); ++i) {
+    const StepStructure::Menu& menu = structure_.menus[i];
+    out << "menu " << i << ' ' << menu.id << ' ' << menu.steps.size() << '\n';
+  }
   for (const std::size_t present : {0U, 1U}) {
     if (!base_known_[present]) continue;
     out << "base " << present << ' ' << last_base_bytes_[present].count() << '\n';
@@ -167,67 +226,34 @@ Result<void> ControllerImpl::restore(const std::string& text, const std::string&
 
 Result<void> ControllerImpl::take_state_body(const std::string& body) {
   std::istringstream in(body);
-  StepStructure structure;
-  Margin margin(options_.margin_revocation_rate);
-  std::int64_t recorded = 0;
-  std::array<std::optional<Bytes>, 2> base_bytes;
+  SavedHeader header;
   for (std::string line; std::getline(in, line);) {
-    std::istringstream words(line);
-    std::string what;
-    words >> what;
-    if (what == "segments") {
-      SegmentStore store(
-          [predictor = options_.predictor] { return make_online_predictor(predictor); });
-      const auto rest = static_cast<std::size_t>(in.tellg());
-      auto done = store.restore(rest <= body.size() ? body.substr(rest) : std::string());
-      if (!done) return done;
-      store_ = std::move(store);
-      margin_ = std::move(margin);
-      structure_ = std::move(structure);
-      recorded_steps_ = recorded;
-      for (const std::size_t present : {0U, 1U}) {
-        base_known_[present] = base_bytes[present].has_value();
-        last_base_bytes_[present] = base_bytes[present].value_or(Bytes(0));
-      }
-      plans_.clear();
-      begin_learning();
-      relearning_ = false;
-      doubtful_steps_ = 0;
-      judge_drift_ = false;
-      broken_ = false;
-      drift_.reset();
-      return {};
+    if (line != "segments") {
+      if (!header.read(line, in, body.size())) return damaged(line);
+      continue;
     }
-    if (what == "recorded") {
-      words >> recorded;
-    } else if (what == "layer") {
-      StepStructure::Layer layer;
-      int variant = 0;
-      words >> layer.layer_class >> variant;
-      layer.variant = static_cast<std::uint8_t>(variant);
-      structure.layers.push_back(layer);
-    } else if (what == "base") {
-      std::size_t present = 0;
-      std::int64_t bytes = 0;
-      words >> present >> bytes;
-      if (present > 1 || bytes < 0) return damaged(line);
-      base_bytes[present] = Bytes(bytes);
-    } else if (what == "class") {
-      std::size_t length = 0;
-      words >> length;
-      if (!words || length > body.size()) return damaged(line);
-      std::string name(length, '\0');
-      in.read(name.data(), static_cast<std::streamsize>(length)).ignore();
-      if (!in) return damaged(line);
-      structure.class_names.push_back(std::move(name));
-    } else if (what == "error") {
-      double error = 0;
-      words >> error;
-      margin.add(error);
-    } else {
-      return damaged(line);
+    SegmentStore store(
+        [predictor = options_.predictor] { return make_online_predictor(predictor); });
+    const auto rest = static_cast<std::size_t>(in.tellg());
+    auto done = store.restore(rest <= body.size() ? body.substr(rest) : std::string());
+    if (!done) return done;
+    store_ = std::move(store);
+    margin_ = Margin(options_.margin_revocation_rate);
+    for (const double error : header.errors) margin_.add(error);
+    structure_ = std::move(header.structure);
+    recorded_steps_ = header.recorded;
+    for (const std::size_t present : {0U, 1U}) {
+      base_known_[present] = header.base_bytes[present].has_value();
+      last_base_bytes_[present] = header.base_bytes[present].value_or(Bytes(0));
     }
-    if (!words) return damaged(line);
+    plans_.clear();
+    begin_learning();
+    relearning_ = false;
+    doubtful_steps_ = 0;
+    judge_drift_ = false;
+    broken_ = false;
+    drift_.reset();
+    return {};
   }
   return damaged("no segments");
 }

@@ -49,16 +49,23 @@ class Teacher {
     return teaches(mode, group.layer_class) && shapes(group, mode) < kEnoughShapes;
   }
 
-  // A lone layer runs what is known least; nullptr-like: returns `current` where nothing lacks.
-  [[nodiscard]] Mode alternate(Group group, Mode current) const {
-    const bool keep = lacks(group, Mode::keep());
-    const bool full = lacks(group, Mode::full());
-    if (keep && full) {
-      return shapes(group, Mode::keep()) < shapes(group, Mode::full()) ? Mode::keep()
-                                                                       : Mode::full();
+  // A lone layer runs what is known least; `current` where nothing lacks.
+  [[nodiscard]] Mode alternate(Group group, Mode current, const std::vector<Mode>& menu) const {
+    std::vector<Mode> wanted{Mode::keep(), Mode::full()};
+    wanted.insert(wanted.end(), menu.begin(), menu.end());
+    std::int64_t fewest = kEnoughShapes;
+    Mode best = current;
+    // Of equals the later ones first: `full` before `keep`, the menu last of all.
+    for (const Mode mode : wanted) {
+      if (!lacks(group, mode)) continue;
+      const std::int64_t known = shapes(group, mode);
+      const bool selective = mode.kind == Mode::Kind::kSelective;
+      if (known < fewest || (known == fewest && !selective && fewest < kEnoughShapes)) {
+        fewest = known;
+        best = mode;
+      }
     }
-    if (keep) return Mode::keep();
-    return full ? Mode::full() : current;
+    return best;
   }
 
  private:
@@ -70,6 +77,37 @@ void ensure(const std::vector<std::size_t>& layers, Mode wanted, std::vector<Mod
   const bool runs = std::ranges::any_of(
       layers, [&modes, wanted](std::size_t layer) { return modes[layer] == wanted; });
   if (!runs) modes[layers.front()] = wanted;
+}
+
+std::vector<Mode> menu_of(const StepStructure& structure, std::uint16_t layer_class) {
+  std::vector<Mode> modes;
+  if (layer_class >= structure.menus.size()) return modes;
+  for (std::size_t k = 0; k < structure.menus[layer_class].steps.size(); ++k) {
+    modes.push_back(Mode::selective(static_cast<std::uint16_t>(k)));
+  }
+  return modes;
+}
+
+// Gives lacking selective modes to layers of the group that teach nothing else: those planned
+// `keep` first, since a selective mode holds less.
+void teach_menu(const Teacher& teacher, Group group, const std::vector<Mode>& menu,
+                const std::vector<std::size_t>& layers, std::vector<Mode>& modes) {
+  const auto first_of = [&](Mode mode) {
+    return std::ranges::find_if(layers, [&](std::size_t layer) { return modes[layer] == mode; });
+  };
+  std::vector<std::size_t> free;
+  for (const Mode kind : {Mode::keep(), Mode::full()}) {
+    const auto teaches = teacher.lacks(group, kind) ? first_of(kind) : layers.end();
+    for (auto layer = layers.begin(); layer != layers.end(); ++layer) {
+      if (modes[*layer] == kind && layer != teaches) free.push_back(*layer);
+    }
+  }
+  std::size_t next = 0;
+  for (const Mode mode : menu) {
+    if (!teacher.lacks(group, mode) || first_of(mode) != layers.end()) continue;
+    if (next >= free.size()) return;
+    modes[free[next++]] = mode;
+  }
 }
 
 }  // namespace
@@ -91,7 +129,8 @@ std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure&
     if (layers.size() == 1) {
       // One odd layer of a larger class is served by its siblings.
       if (class_sizes[group.layer_class] > 1) continue;
-      modes[layers.front()] = teacher.alternate(group, modes[layers.front()]);
+      modes[layers.front()] =
+          teacher.alternate(group, modes[layers.front()], menu_of(structure, group.layer_class));
       continue;
     }
     if (teacher.lacks(group, Mode::keep())) ensure(layers, Mode::keep(), modes);
@@ -105,8 +144,27 @@ std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure&
       const std::vector<std::size_t> rest(layers.begin() + (front_teaches ? 1 : 0), layers.end());
       ensure(rest, Mode::full(), modes);
     }
+    teach_menu(teacher, group, menu_of(structure, group.layer_class), layers, modes);
   }
   return modes;
+}
+
+bool lacks_menu_modes(const SegmentStore& store, const StepStructure& structure,
+                      const LearningRequest& request) {
+  const Teacher teacher(store, request);
+  std::map<std::pair<std::uint16_t, std::uint8_t>, std::size_t> sizes;
+  std::map<std::uint16_t, std::size_t> class_sizes;
+  for (const StepStructure::Layer& layer : structure.layers) {
+    ++sizes[{layer.layer_class, group_of(layer.variant)}];
+    ++class_sizes[layer.layer_class];
+  }
+  for (const auto& [name, size] : sizes) {
+    if (size == 1 && class_sizes[name.first] > 1) continue;  // served by its siblings
+    for (const Mode mode : menu_of(structure, name.first)) {
+      if (teacher.lacks({name.first, name.second}, mode)) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace pudica

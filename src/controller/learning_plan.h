@@ -16,10 +16,14 @@ struct LearningRequest {
   Mode default_mode = Mode::keep();
 };
 
-// Modes by layer that teach `keep` and `full` of every class while disturbing as few layers as can
-// be: one layer of each class (and of each variant with several layers) runs the mode that was
-// seen at fewer than two shapes. A class of a single layer alternates.
+// Modes by layer that teach `keep`, `full` and the menu of every class while disturbing as few
+// layers as can be: one layer of each class (and of each variant with several layers) runs each
+// mode that was seen at fewer than two shapes. A class of a single layer alternates.
 std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure& structure,
                                  const LearningRequest& request);
+
+// A selective mode of some class's menu was seen at fewer than two shapes.
+bool lacks_menu_modes(const SegmentStore& store, const StepStructure& structure,
+                      const LearningRequest& request);
 
 }  // namespace pudica

@@ -215,6 +215,14 @@ void SegmentStore::forget_class(std::uint16_t layer_class) {
   refresh_index();
 }
 
+void SegmentStore::forget_selective(std::uint16_t layer_class) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    const bool of_class = key.layer_class == layer_class && key.kind != SegmentKind::kGap;
+    if (of_class && key.mode.kind == Mode::Kind::kSelective) forget(key);
+  }
+  refresh_index();
+}
+
 void SegmentStore::forget_gaps_from(std::size_t index) {
   for (const SegmentKey& key : predictor_->segments()) {
     if (key.kind == SegmentKind::kGap && key.layer_class >= index) forget(key);

@@ -78,6 +78,8 @@ class SegmentStore {
   }
 
   void forget_class(std::uint16_t layer_class);
+  // The selective modes of a class: its menu changed.
+  void forget_selective(std::uint16_t layer_class);
   // Gaps of this index and above: the layers around them changed.
   void forget_gaps_from(std::size_t index);
 

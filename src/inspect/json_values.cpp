@@ -17,7 +17,13 @@ Json to_json(const StepStructure& structure) {
   for (const StepStructure::Layer& layer : structure.layers) {
     layers.push_back({{"class", layer.layer_class}, {"variant", layer.variant}});
   }
-  return {{"classes", structure.class_names}, {"layers", std::move(layers)}};
+  Json menus = Json::array();
+  for (const StepStructure::Menu& menu : structure.menus) {
+    menus.push_back({{"menu_id", menu.id}, {"steps", menu.steps}});
+  }
+  return {{"classes", structure.class_names},
+          {"layers", std::move(layers)},
+          {"menus", std::move(menus)}};
 }
 
 Json to_json(const SegmentKey& key) {

@@ -81,6 +81,19 @@ std::optional<Error> read_structure(const Json& value, const std::string& place,
                                 static_cast<std::uint8_t>(fields.integer("variant", 0, kMost8))});
     return error_of(fields);
   });
+  if (!reader.has("menus")) return error_of(reader);
+  reader.each("menus", [&](const Json& value_of_menu, const std::string& at) {
+    FieldReader fields(value_of_menu, at + ".");
+    StepStructure::Menu menu;
+    menu.id = fields.identifier("menu_id");
+    fields.each("steps", [&](const Json& step, const std::string& where) -> std::optional<Error> {
+      if (!step.is_string()) return invalid_argument(where + ": expected a string");
+      menu.steps.push_back(step.get<std::string>());
+      return std::nullopt;
+    });
+    structure.menus.push_back(std::move(menu));
+    return error_of(fields);
+  });
   return error_of(reader);
 }
 

@@ -144,6 +144,9 @@ std::shared_ptr<Frame> Frame::make(FrameOptions options) {
 
 Frame::~Frame() {
   if (listed_) options_.registry->remove(*this);
+  if (tape_ && options_.observer && tape_->recovery_seconds() > 0) {
+    options_.observer->recovered(options_.layer, packing_seconds_ + tape_->recovery_seconds());
+  }
 }
 
 std::vector<Frame::Input> Frame::hold_inputs(const std::vector<at::Tensor>& inputs) const {
@@ -193,7 +196,11 @@ std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
   std::vector<at::Tensor> outputs;
   {
     const SaveModeGuard guard(&mode);
-    outputs = function(inputs);
+    if (options_.tapes != nullptr) {
+      record_part(function, inputs, outputs);
+    } else {
+      outputs = function(inputs);
+    }
   }
   remember_outputs(outputs);
   return outputs;
@@ -202,7 +209,9 @@ std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
 void Frame::finish() {
   const std::lock_guard lock(mutex_);
   previous_outputs_.clear();
-  if (state_ == State::kRunning) state_ = options_.store ? State::kKept : State::kDropped;
+  if (state_ != State::kRunning) return;
+  state_ = options_.store ? State::kKept : State::kDropped;
+  if (tape_) settle_tape();
 }
 
 std::size_t Frame::pack(const at::Tensor& tensor) {
@@ -213,6 +222,7 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
   slot.dtype = tensor.scalar_type();
   // tensor_data() shares storage and version counter, has no grad_fn and dispatches nothing.
   if (options_.store && state_ == State::kRunning) slot.tensor = tensor.tensor_data();
+  if (tape_ && state_ == State::kRunning) slot.storage = tape_->slot(tensor);
   slots_.push_back(std::move(slot));
   return slots_.size() - 1;
 }
@@ -220,6 +230,7 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
 at::Tensor Frame::unpack(std::size_t index) {
   const std::lock_guard lock(mutex_);
   touched_task_ = torch::autograd::get_current_graph_task_id();
+  if (slots_[index].taped) return unpack_taped(index);
   if (!slots_[index].tensor.defined()) recompute();
   Slot& slot = slots_[index];
   // Hooks switch autograd's own version check off.
@@ -236,6 +247,10 @@ void Frame::release(std::size_t index) {
   const std::lock_guard lock(mutex_);
   std::swap(freed_after_unlock, slots_[index].tensor);
   slots_[index].dead = true;
+  if (tape_ && state_ == State::kRunning && slots_[index].storage != Tape::kNone) {
+    tape_->unslot(slots_[index].storage);
+    slots_[index].storage = Tape::kNone;
+  }
 }
 
 void Frame::fail_deviating(const std::string& what) const {

@@ -14,7 +14,9 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include "torch/ambient.h"
+#include "torch/class_menu.h"
 #include "torch/forwarding_engine.h"
+#include "torch/tape.h"
 
 namespace pudica::hooks {
 
@@ -29,6 +31,8 @@ class FrameObserver {
   virtual ~FrameObserver() = default;
   virtual void before_recompute(std::int32_t layer) noexcept = 0;
   virtual void after_recompute(std::int32_t layer) noexcept = 0;
+  // The frame dies after its tape recovered tensors in a backward: seconds spent on it.
+  virtual void recovered(std::int32_t layer, double seconds) noexcept = 0;
   // The frame's slots were taken away; called while the registry is locked.
   virtual void revoked(std::int32_t layer) noexcept = 0;
   // A recompute did not save what the forward saved.
@@ -55,15 +59,23 @@ struct FrameOptions {
   std::int32_t layer = -1;
   std::uint16_t layer_class = 0;
   double expected_recompute_us = 0;  // for the order of revocation
+  // Set: operators are recorded, and single saved tensors dropped as `menu_step` of the class's
+  // menu says (kNoStep: none now); with a registry the others can follow one by one.
+  static constexpr std::int32_t kNoStep = -1;
+  std::shared_ptr<ClassTapes> tapes;
+  std::int32_t menu_step = kNoStep;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   std::shared_ptr<FrameObserver> observer;
 };
 
-// Life: running -> kept | dropped -> (recomputing -> filled)*. The graph's hooks hold the frame;
-// it dies with the last of them. Thread-safe: a recursive mutex, held during recompute.
+// Life: running -> kept | taped | dropped -> (recomputing -> filled)*. The graph's hooks hold the
+// frame; it dies with the last of them. Thread-safe: a recursive mutex, held during recovery.
 //
-// Recovery runs the frame's functions again (strategy "rerun"): random state, autocast state and
-// buffers are put back around it, and what it saves is compared with what the forward saved.
+// Two strategies recover slots. Rerun: the frame's functions run again; random state, autocast
+// state and buffers are put back around it, and what it saves is compared with what the forward
+// saved. Tape (state taped): each slot by just the operators it needs, when it is asked for;
+// nothing of the user's runs again. All slots stay until the layer ends; what is dropped is decided
+// there, when it is known what the call did.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   static std::shared_ptr<Frame> make(FrameOptions options);
@@ -82,6 +94,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   [[nodiscard]] std::int32_t layer() const { return options_.layer; }
   [[nodiscard]] std::size_t slot_count() const { return slots_.size(); }
+  // Recovery is by tape: the class's menu fits this call. After finish().
+  [[nodiscard]] bool taped() const { return state_ == State::kTaped; }
+  // This call was searched for its class's menu, which disturbs what is measured. After finish().
+  [[nodiscard]] bool searched() const { return searched_; }
 
  private:
   friend class Registry;
@@ -90,15 +106,21 @@ class Frame : public std::enable_shared_from_this<Frame> {
   class RecomputeMode;
   class RecomputeHooks;
 
-  enum class State : std::uint8_t { kRunning, kKept, kDropped, kRecomputing, kFilled };
+  enum class State : std::uint8_t { kRunning, kKept, kTaped, kDropped, kRecomputing, kFilled };
 
   // What the forward saved; the tensor itself may have been dropped.
+  static constexpr int kNoTask = -2;
   struct Slot {
     at::Tensor tensor;
     std::int64_t bytes = 0;
     std::uint32_t version = 0;
     at::ScalarType dtype = at::ScalarType::Undefined;
     bool dead = false;  // its hook is gone: never fill it again
+    // Under a tape:
+    std::int32_t storage = Tape::kNone;
+    bool taped = false;  // `tensor` has no bytes of its own: they are the tape's
+    c10::VariableVersion version_handle{c10::VariableVersion::DISABLED};
+    int done_task = kNoTask;  // the graph task that has read it
   };
 
   struct Input {
@@ -131,6 +153,19 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] bool inputs_unchanged() const;
   void drop_all_slots();
 
+  // The tape's part (frame_tape.cpp).
+  void record_part(const FrameFunction& function, const std::vector<at::Tensor>& inputs,
+                   std::vector<at::Tensor>& outputs);
+  void settle_tape();
+  [[nodiscard]] StorageSet storages_of(const std::vector<std::uint32_t>& slots,
+                                       const StorageSet& allowed) const;
+  void pack_bits(const std::vector<std::uint32_t>& slots, std::vector<c10::Storage>& bytes_of,
+                 StorageSet& packed);
+  at::Tensor unpack_taped(std::size_t index);
+  // Least price of what the tape can still give; negative: nothing.
+  [[nodiscard]] double next_price_us() const;
+  std::int64_t give_up_next();
+
   // For the registry, under mutex_. Bytes that come back if every slot goes: storages that nobody
   // but our slots owns. With `drop`, the slots go too.
   std::int64_t freeable_bytes(bool drop);
@@ -141,7 +176,13 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<Part> parts_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> previous_outputs_;
   std::vector<Slot> slots_;
-  int touched_task_ = -1;  // the graph task that has unpacked from this frame
+  int touched_task_ = kNoTask;  // the graph task that has unpacked from this frame
+  std::unique_ptr<Tape> tape_;
+  std::shared_ptr<const ClassMenu> menu_;
+  bool recovering_ = false;
+  bool searched_ = false;
+  double packing_seconds_ = 0;
+  std::size_t next_given_up_ = 0;  // of the menu's order
   int revocations_ = 0;
 
   // The registry's list, guarded by its mutex.

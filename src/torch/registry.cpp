@@ -1,6 +1,7 @@
 #include "torch/registry.h"
 
-#include <algorithm>
+#include <functional>
+#include <queue>
 #include <vector>
 
 #include <torch/csrc/autograd/graph_task.h>
@@ -45,45 +46,65 @@ std::int64_t Registry::listed_frames() const {
 }
 
 bool Registry::eligible(const Frame& frame, Pass pass, int graph_task) {
+  if (frame.state_ == Frame::State::kTaped) {
+    return pass == Pass::kUntouched && !frame.recovering_ && frame.tape_->externals_unchanged();
+  }
   if (frame.state_ != Frame::State::kKept || !frame.inputs_unchanged()) return false;
   const bool touched = graph_task >= 0 && frame.touched_task_ == graph_task;
   if (pass == Pass::kUntouched) return !touched;
   return touched && frame.revocations_ == 0;
 }
 
+// Microseconds per byte of what the frame would give next; negative: nothing.
+double Registry::price_of(Frame& frame) {
+  if (frame.state_ == Frame::State::kTaped) return frame.next_price_us();
+  const std::int64_t bytes = frame.freeable_bytes(/*drop=*/false);
+  if (bytes <= 0) return -1;
+  return frame.options_.expected_recompute_us / static_cast<double>(bytes);
+}
+
+// Bytes that came back.
+std::int64_t Registry::take_from(Frame& frame) {
+  const std::int64_t before = meter_.in_use_bytes();
+  if (frame.revocations_++ == 0) revocations_.fetch_add(1);
+  if (frame.options_.observer) frame.options_.observer->revoked(frame.options_.layer);
+  if (frame.state_ == Frame::State::kTaped) {
+    frame.give_up_next();
+  } else {
+    frame.state_ = Frame::State::kDropped;
+    frame.freeable_bytes(/*drop=*/true);
+  }
+  return before - meter_.in_use_bytes();
+}
+
 std::int64_t Registry::revoke_pass(Pass pass, std::int64_t missing_bytes) {
   struct Candidate {
+    double price_us;
     Frame* frame;
-    double us_per_byte;
+    // Equal prices in forward order, the oldest first.
+    bool operator>(const Candidate& other) const {
+      if (price_us != other.price_us) return price_us > other.price_us;
+      return frame->sequence_ > other.frame->sequence_;
+    }
   };
   const int graph_task = torch::autograd::get_current_graph_task_id();
-  std::vector<Candidate> candidates;
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   for (Frame* frame = oldest_; frame != nullptr; frame = frame->after_) {
     const std::unique_lock lock(frame->mutex_, std::try_to_lock);
     if (!lock || !eligible(*frame, pass, graph_task)) continue;
-    const std::int64_t bytes = frame->freeable_bytes(/*drop=*/false);
-    if (bytes <= 0) continue;
-    candidates.push_back(
-        {frame, frame->options_.expected_recompute_us / static_cast<double>(bytes)});
+    const double price_us = price_of(*frame);
+    if (price_us >= 0) candidates.push({price_us, frame});
   }
-  // Stable: equal prices stay in forward order, the oldest first.
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& left, const Candidate& right) {
-                     return left.us_per_byte < right.us_per_byte;
-                   });
   std::int64_t freed = 0;
-  for (const Candidate& candidate : candidates) {
-    if (freed >= missing_bytes) break;
-    Frame& frame = *candidate.frame;
+  while (freed < missing_bytes && !candidates.empty()) {
+    Frame& frame = *candidates.top().frame;
+    candidates.pop();
     const std::unique_lock lock(frame.mutex_, std::try_to_lock);
     if (!lock || !eligible(frame, pass, graph_task)) continue;
-    const std::int64_t before = meter_.in_use_bytes();
-    frame.state_ = Frame::State::kDropped;
-    ++frame.revocations_;
-    if (frame.options_.observer) frame.options_.observer->revoked(frame.options_.layer);
-    frame.freeable_bytes(/*drop=*/true);
-    freed += before - meter_.in_use_bytes();
-    revocations_.fetch_add(1);
+    freed += take_from(frame);
+    if (frame.state_ != Frame::State::kTaped) continue;
+    const double price_us = price_of(frame);  // each tensor is given up once
+    if (price_us >= 0) candidates.push({price_us, &frame});
   }
   return freed;
 }

@@ -10,9 +10,10 @@ namespace pudica::hooks {
 
 class Frame;
 
-// Revokes kept frames: least predicted recompute time per byte really freed, ties to the oldest;
-// never a frame in use; frames that the running backward has already read come last, once each
-// (retained graphs). A revoked frame is never kept again, so that revoking always ends.
+// Revokes kept frames: least predicted recompute time per byte really freed, ties to the oldest; of
+// a frame with a tape single tensors, the cheapest first. Never a frame in use; frames that the
+// running backward has already read come last, once each (retained graphs). A revoked frame is
+// never kept again, so that revoking always ends.
 //
 // Thread-safe. Lock order: registry, then frame by try_lock only; whoever holds the registry's
 // mutex and is not revoking neither allocates nor frees.
@@ -38,6 +39,8 @@ class Registry {
   enum class Pass : std::uint8_t { kUntouched, kTouched };
 
   [[nodiscard]] static bool eligible(const Frame& frame, Pass pass, int graph_task);
+  static double price_of(Frame& frame);
+  std::int64_t take_from(Frame& frame);
   std::int64_t revoke_pass(Pass pass, std::int64_t missing_bytes);
 
   Meter& meter_;

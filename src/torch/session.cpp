@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "base/log.h"
+#include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
 namespace {
@@ -131,6 +132,11 @@ std::uint16_t Session::class_of(const std::string& name, const std::vector<at::T
     key += c10::toString(input.scalar_type());
     key += static_cast<char>('0' + std::min<std::int64_t>(input.dim(), 9));
     if (input.requires_grad()) key += 'g';
+    // Operators differ where a dimension is 1 (a reshape is a view then) or memory has gaps.
+    for (std::int64_t i = 0; i < input.dim(); ++i) {
+      if (input.size(i) == 1) key += static_cast<char>('a' + std::min<std::int64_t>(i, 9));
+    }
+    if (!input.is_contiguous()) key += 'n';
   }
   const auto found = classes_.find(key);
   if (found != classes_.end()) return found->second;
@@ -138,6 +144,8 @@ std::uint16_t Session::class_of(const std::string& name, const std::vector<at::T
   classes_.emplace(std::move(key), id);
   class_names_.push_back(name);
   class_forward_us_.push_back(0);
+  const bool tapes = options_.policy->wants_menus() && tape_available();
+  class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>() : nullptr);
   return id;
 }
 
@@ -167,7 +175,9 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   close_segment();
   FrameOptions frame;
   frame.store = call.mode.kind != Mode::Kind::kFull;
-  frame.registry = frame.store ? registry_ : nullptr;
+  frame.registry = frame.store && keeps_revocably() ? registry_ : nullptr;
+  if (frame.store) frame.tapes = class_tapes_[call.layer_class];
+  if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   frame.layer = static_cast<std::int32_t>(ordinal);
   frame.layer_class = call.layer_class;
   frame.expected_recompute_us = class_forward_us_[call.layer_class];
@@ -219,8 +229,9 @@ std::vector<at::Tensor> Session::run(std::size_t ordinal, const LayerFunction& f
                                      const std::vector<at::Tensor>& inputs,
                                      const LayerOptions& options) {
   const Call& call = calls_[ordinal];
-  const bool hook_free = call.mode.kind != Mode::Kind::kFull &&
-                         (!keeps_revocably() || state_->is_quarantined(call.layer_class));
+  const bool kept = call.mode.kind != Mode::Kind::kFull &&
+                    (call.mode.kind != Mode::Kind::kSelective || !menu_of(call.layer_class));
+  const bool hook_free = kept && (!keeps_revocably() || state_->is_quarantined(call.layer_class));
   if (hook_free) {
     close_segment();
     return function(inputs);
@@ -232,11 +243,25 @@ std::vector<at::Tensor> Session::run(std::size_t ordinal, const LayerFunction& f
     ~Finish() {
       if (frame != nullptr) frame->finish();
     }
-  } finish{continues ? nullptr : frame.get()};
+  };
   if (continues) open_segment_ = frame;
-  std::vector<at::Tensor> outputs = frame->run_part(function, inputs, options.buffers);
+  std::vector<at::Tensor> outputs;
+  {
+    const Finish finish{continues ? nullptr : frame.get()};
+    outputs = frame->run_part(function, inputs, options.buffers);
+  }
+  Call& done = calls_[ordinal];
+  done.collected = frame->searched();
+  if (done.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
+    done.mode = Mode::keep();  // the call was not the one that the menu is for
+  }
   if (!continues) open_segment_.reset();
   return outputs;
+}
+
+std::shared_ptr<const ClassMenu> Session::menu_of(std::uint16_t layer_class) const {
+  const auto& tapes = class_tapes_[layer_class];
+  return tapes ? tapes->menu() : nullptr;
 }
 
 void Session::hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
@@ -259,6 +284,13 @@ StepStructure Session::structure_of_step() const {
   StepStructure structure;
   structure.class_names = class_names_;
   for (const Call& call : calls_) structure.layers.push_back({call.layer_class, 0});
+  for (std::size_t i = 0; i < class_tapes_.size(); ++i) {
+    const auto menu = menu_of(static_cast<std::uint16_t>(i));
+    if (!menu) continue;
+    structure.menus.resize(i + 1);
+    structure.menus[i].id = menu->id;
+    for (const MenuStep& step : menu->steps) structure.menus[i].steps.push_back(to_string(step));
+  }
   std::set<std::uint16_t> seen;
   for (std::size_t i = structure.layers.size(); i-- > 0;) {
     if (seen.insert(structure.layers[i].layer_class).second) {
@@ -274,8 +306,9 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const Call& call = calls_[i];
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
-    recorded.push_back(
-        {call.layer_class, structure_.layers[i].variant, call.mode, joined || revoked});
+    recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
+                        joined || revoked, call.collected,
+                        state_->recovery_seconds(static_cast<std::int32_t>(i))});
   }
   return recorded;
 }

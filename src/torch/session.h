@@ -25,6 +25,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
  public:
   void before_recompute(std::int32_t layer) noexcept override;
   void after_recompute(std::int32_t layer) noexcept override;
+  void recovered(std::int32_t layer, double seconds) noexcept override;
   void revoked(std::int32_t layer) noexcept override;
   void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                           const std::string& what) noexcept override;
@@ -44,6 +45,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   // In this step.
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
+  // By tape, in this step.
+  [[nodiscard]] double recovery_seconds(std::int32_t layer) const;
   [[nodiscard]] bool backward_repeated() const { return backward_repeated_.load(); }
   Recorder& recorder() { return recorder_; }
 
@@ -60,8 +63,9 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::atomic<bool> backward_ended_{false};
   std::atomic<bool> backward_repeated_{false};
   mutable std::mutex mutex_;
-  std::set<std::uint16_t> quarantined_;  // guarded by mutex_
-  std::set<std::int32_t> revoked_;       // guarded by mutex_
+  std::set<std::uint16_t> quarantined_;              // guarded by mutex_
+  std::set<std::int32_t> revoked_;                   // guarded by mutex_
+  std::map<std::int32_t, double> recovery_seconds_;  // by tape, in this step; guarded by mutex_
   std::atomic<bool> any_quarantined_{false};
 };
 
@@ -86,6 +90,7 @@ class Session final : public Handle {
     std::uint16_t layer_class = 0;
     Mode mode;
     bool joined = false;
+    bool collected = false;  // searched for its class's menu
     double forward_us = 0;
   };
 
@@ -100,6 +105,7 @@ class Session final : public Handle {
   [[nodiscard]] bool is_joined(std::size_t ordinal) const;
   [[nodiscard]] bool keeps_revocably() const;
   [[nodiscard]] bool gradients_present() const;
+  [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint16_t layer_class) const;
   std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call);
   std::vector<at::Tensor> run(std::size_t ordinal, const LayerFunction& function,
                               const std::vector<at::Tensor>& inputs, const LayerOptions& options);
@@ -121,6 +127,7 @@ class Session final : public Handle {
   std::map<std::string, std::uint16_t, std::less<>> classes_;
   std::vector<std::string> class_names_;
   std::vector<double> class_forward_us_;
+  std::vector<std::shared_ptr<ClassTapes>> class_tapes_;  // null: not for this policy or build
   StepStructure structure_;
 
   // The step under way.

@@ -69,7 +69,7 @@ class ProfileBuilder {
         add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, layer, *last,
             *begin);
       }
-      add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
+      if (!calls_[i].collected) add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
       last = end;
     }
     forward_end_ = last;
@@ -114,7 +114,15 @@ class ProfileBuilder {
   }
 
   void finish_layer(std::size_t i, const Mark& begin, const Mark& end) {
-    if (calls_[i].disturbed) return;
+    const RecordedCall& call = calls_[i];
+    if (call.disturbed || call.collected) return;
+    if (call.mode.kind == Mode::Kind::kSelective && call.recovery_seconds > 0) {
+      // Recovery is spread over the backward: its time is known apart, its bytes are not.
+      SegmentObservation again{
+          layer_key(SegmentKind::kRecompute, i), static_cast<std::int32_t>(i), {}};
+      again.sample.seconds = call.recovery_seconds;
+      observations_.push_back(std::move(again));
+    }
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
     add(key, static_cast<std::int32_t>(i), begin, end);

@@ -17,6 +17,9 @@ struct RecordedCall {
   Mode mode;
   // Its backward tells nothing of its mode: it was revoked, or is part of a joint segment.
   bool disturbed = false;
+  // Neither does its forward: it was searched for a menu.
+  bool collected = false;
+  double recovery_seconds = 0;  // by tape
 };
 
 // Observations of the segments that the marks show cleanly. Forward segments are given whenever the

@@ -14,6 +14,7 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan) {
   {
     const std::lock_guard lock(mutex_);
     revoked_.clear();
+    recovery_seconds_.clear();
     plan_ = std::move(plan);
   }
   step_.store(step);
@@ -62,9 +63,21 @@ void StepState::after_recompute(std::int32_t layer) noexcept {
   mark(MarkKind::kRecomputeEnd, layer);
 }
 
+void StepState::recovered(std::int32_t layer, double seconds) noexcept {
+  if (!recording_.load()) return;
+  const std::lock_guard lock(mutex_);
+  recovery_seconds_[layer] += seconds;
+}
+
 void StepState::revoked(std::int32_t layer) noexcept {
   const std::lock_guard lock(mutex_);
   revoked_.insert(layer);
+}
+
+double StepState::recovery_seconds(std::int32_t layer) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = recovery_seconds_.find(layer);
+  return found == recovery_seconds_.end() ? 0 : found->second;
 }
 
 bool StepState::was_revoked(std::int32_t layer) const {

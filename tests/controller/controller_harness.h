@@ -49,8 +49,12 @@ class Harness {
     const StepContext& context = step.outcome.context;
     const StepCosts costs = model.true_costs(context.shape, context.gradients_present);
     std::vector<std::uint8_t> choice;
-    for (const Mode mode : step.decision.plan->modes)
-      choice.push_back(mode == Mode::full() ? 1 : 0);
+    for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+      const auto& modes = costs.layers[i].modes;
+      const auto found =
+          std::ranges::find(modes, step.decision.plan->modes[i], &LayerModeCosts::mode);
+      choice.push_back(static_cast<std::uint8_t>(found - modes.begin()));
+    }
     return step_extra_seconds(costs, choice);
   }
 

@@ -82,6 +82,10 @@ StepStructure SyntheticModel::structure() const {
     out.layers.push_back({static_cast<std::uint16_t>(decodes(i) ? 1 : 0),
                           is_last(i) ? SegmentKey::kLastOfClass : std::uint8_t{0}});
   }
+  for (int menu = 0; spec_.menu_steps > 0 && menu < 2; ++menu) {
+    out.menus.push_back({static_cast<std::uint64_t>(7 + menu), {}});
+    for (int k = 0; k < spec_.menu_steps; ++k) out.menus.back().steps.push_back("drops some");
+  }
   return out;
 }
 
@@ -120,7 +124,23 @@ SyntheticModel::Deltas SyntheticModel::forward(const ShapeKey& shape, int layer,
   out.push_back(-2 * u);
   out.push_back(u);
   if (mode == Mode::full()) append_freed(out, held);
+  append_freed(out, dropped(shape, layer, mode));
   return out;
+}
+
+SyntheticModel::Deltas SyntheticModel::dropped(const ShapeKey& shape, int layer, Mode mode) const {
+  if (mode.kind != Mode::Kind::kSelective) return {};
+  const Deltas held = inventory(shape, layer);
+  constexpr std::size_t kOrder[] = {6, 7, 0, 1};
+  Deltas out;
+  for (std::size_t i = 0; i <= mode.step; ++i) out.push_back(held[kOrder[i]]);
+  return out;
+}
+
+double SyntheticModel::extra_seconds(const ShapeKey& shape, int layer, Mode mode) const {
+  if (mode == Mode::full()) return forward_seconds(shape, layer);
+  if (mode.kind != Mode::Kind::kSelective) return 0;
+  return 0.05 * (1 + mode.step) * (1 + mode.step) * forward_seconds(shape, layer);
 }
 
 SyntheticModel::Deltas SyntheticModel::recompute(const ShapeKey& shape, int layer) const {
@@ -135,6 +155,7 @@ SyntheticModel::Deltas SyntheticModel::backward(const ShapeKey& shape, int layer
   const std::int64_t u = unit(shape, layer);
   Deltas out;
   if (mode == Mode::full()) out = recompute(shape, layer);
+  append(out, dropped(shape, layer, mode));
   append(out, {3 * u, u, layer_parameters()});
   if (gradients) out.push_back(-layer_parameters());
   if (is_last(layer) && spec_.last_extra_bytes > 0) out.push_back(spec_.last_extra_bytes);
@@ -228,6 +249,11 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
     const bool record = std::exchange(run.record, run.record && !frame.revoked);
     const bool again = frame.mode == Mode::full() || frame.revoked;
     if (again) ++run.outcome.recomputed_layers;
+    if (frame.mode.kind == Mode::Kind::kSelective && run.record) {
+      run.outcome.segments.push_back({{SegmentKind::kRecompute, layer_class, frame.mode, variant},
+                                      i,
+                                      {{}, 0, 0, extra_seconds(shape, i, frame.mode)}});
+    }
     run.play({SegmentKind::kBackward, layer_class, frame.mode,
               static_cast<std::uint8_t>(variant | present)},
              i, deltas, (again ? 3 : 2) * forward_seconds(shape, i), i);
@@ -263,12 +289,16 @@ StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_prese
     layer.gap_peak_bytes = peak_of(gap(shape, i));
     layer.residue_bytes = net_of(forward(shape, i, Mode::keep())) +
                           net_of(backward(shape, i, Mode::keep(), gradients_present));
-    for (const Mode mode : {Mode::keep(), Mode::full()}) {
+    std::vector<Mode> modes{Mode::keep(), Mode::full()};
+    for (int k = 0; k < spec_.menu_steps; ++k) {
+      modes.push_back(Mode::selective(static_cast<std::uint16_t>(k)));
+    }
+    for (const Mode mode : modes) {
       const Deltas ahead = forward(shape, i, mode);
       const Deltas back = backward(shape, i, mode, gradients_present);
       const bool full = mode == Mode::full();
       layer.modes.push_back({mode, net_of(ahead), peak_of(ahead), full ? spec_.cast_bytes : 0,
-                             peak_of(back), full ? forward_seconds(shape, i) : 0});
+                             peak_of(back), extra_seconds(shape, i, mode)});
     }
     costs.layers.push_back(std::move(layer));
   }

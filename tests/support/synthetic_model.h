@@ -20,6 +20,7 @@ struct SyntheticSpec {
   std::int64_t last_extra_bytes = 0;  // left by the first layer of a class in backward
   std::int64_t inventory_scale = 1;   // changes when the model drifts
   int accumulation = 1;               // micro-steps for each step of the optimizer
+  int menu_steps = 0;                 // selective modes of both classes, at most 3
   double peak_noise = 0;              // relative, uniform: of the measured peak only
   std::uint64_t seed = 1;
 };
@@ -57,6 +58,9 @@ class SyntheticModel {
   [[nodiscard]] Deltas gap(const ShapeKey& shape, int layer) const;
   [[nodiscard]] Deltas forward(const ShapeKey& shape, int layer, Mode mode) const;
   [[nodiscard]] Deltas recompute(const ShapeKey& shape, int layer) const;
+  // What of its inventory a selective mode drops.
+  [[nodiscard]] Deltas dropped(const ShapeKey& shape, int layer, Mode mode) const;
+  [[nodiscard]] double extra_seconds(const ShapeKey& shape, int layer, Mode mode) const;
   [[nodiscard]] Deltas backward(const ShapeKey& shape, int layer, Mode mode, bool gradients) const;
   [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients, int full_layers) const;
   [[nodiscard]] Deltas epilogue(const ShapeKey& shape, bool gradients) const;

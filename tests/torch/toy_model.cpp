@@ -59,19 +59,39 @@ hooks::FrameFunction as_nested(const std::shared_ptr<ToyLayer>& layer, bool stor
   };
 }
 
+bool by_tape(Treatment treatment) { return treatment >= Treatment::kTapeKeep; }
+
+std::int32_t menu_step(Treatment treatment, const hooks::ClassTapes& tapes) {
+  const auto menu = tapes.menu();
+  if (!menu) return hooks::FrameOptions::kNoStep;
+  const auto steps = static_cast<std::int32_t>(menu->steps.size());
+  if (treatment == Treatment::kTapeFirst) return 0;
+  if (treatment == Treatment::kTapeMiddle) return steps / 2;
+  if (treatment == Treatment::kTapeLast) return steps - 1;
+  return hooks::FrameOptions::kNoStep;
+}
+
 at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x,
-                     Treatment treatment, const std::shared_ptr<hooks::Registry>& registry) {
+                     Treatment treatment, const StepPlan& plan,
+                     const std::shared_ptr<hooks::Registry>& registry) {
   if (treatment == Treatment::kPlain) return layer->forward(x);
   hooks::FrameOptions options;
-  options.store = treatment == Treatment::kKeep || treatment == Treatment::kRevoked ||
-                  treatment == Treatment::kNestedKeep;
+  options.store = treatment != Treatment::kFull && treatment != Treatment::kNestedFull;
   if (options.store) options.registry = registry;
-  const bool nested = treatment == Treatment::kNestedFull || treatment == Treatment::kNestedKeep;
+  if (by_tape(treatment)) {
+    options.tapes = plan.tapes;
+    options.menu_step = menu_step(treatment, *plan.tapes);
+  }
+  const bool nested = treatment == Treatment::kNestedFull || treatment == Treatment::kNestedKeep ||
+                      treatment == Treatment::kTapeNested;
   auto frame = hooks::Frame::make(options);
   auto outputs =
       frame->run_part(nested ? as_nested(layer, /*store=*/false) : as_function(layer), {x}, {});
   frame->finish();
-  if (treatment == Treatment::kRevoked) registry->revoke(1);
+  if (treatment == Treatment::kRevoked || treatment == Treatment::kTapeRevokedSome) {
+    registry->revoke(1);
+  }
+  if (treatment == Treatment::kTapeRevokedAll) registry->revoke(std::int64_t{1} << 40U);
   return outputs[0];
 }
 
@@ -123,7 +143,8 @@ at::Tensor ToyLayer::feed_forward(const at::Tensor& input) const {
   const auto& p = parameters;
   const std::int64_t d = options.hidden;
   const at::Tensor x = options.pre_norm ? at::layer_norm(input, {d}, p[kN2], p[kN2b]) : input;
-  const at::Tensor wide = at::gelu(at::linear(x, p[kF1], p[kBias1]));
+  at::Tensor wide = at::linear(x, p[kF1], p[kBias1]);
+  wide = options.in_place ? wide.mul_(0.5).relu_() : at::gelu(wide);
   const at::Tensor out = at::dropout(at::linear(wide, p[kF2], p[kBias2]), options.dropout, true);
   const at::Tensor sum = input + out;
   return options.pre_norm ? sum : at::layer_norm(sum, {d}, p[kN2], p[kN2b]);
@@ -162,7 +183,14 @@ StepResult run_step(ToyModel& model, const at::Tensor& input, const StepPlan& pl
     at::Tensor x = leaf * 1.0;
     const Autocast autocast(model.options.autocast_bf16);
     for (std::size_t i = 0; i < model.layers.size(); ++i) {
-      x = run_layer(model.layers[i], x, plan.treatments[i % plan.treatments.size()], registry);
+      x = run_layer(model.layers[i], x, plan.treatments[i % plan.treatments.size()], plan,
+                    registry);
+      if (plan.during_backward && i + 1 == model.layers.size() / 2) {
+        x.register_hook([hook = plan.during_backward](const at::Tensor&) {
+          hook();
+          return at::Tensor();
+        });
+      }
     }
     result.loss = x.to(at::kFloat).pow(2).mean();
   }

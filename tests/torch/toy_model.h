@@ -16,7 +16,23 @@ namespace pudica::testing {
 
 enum class Attention { kFlash, kMath };
 // How one layer of the chain is run.
-enum class Treatment { kPlain, kKeep, kFull, kRevoked, kNestedFull, kNestedKeep };
+enum class Treatment {
+  kPlain,
+  kKeep,
+  kFull,
+  kRevoked,
+  kNestedFull,
+  kNestedKeep,
+  // By tape: nothing dropped; the menu's first, middle and last step; some and all that the tape
+  // can give revoked after the forward; nothing dropped, and a frame inside.
+  kTapeKeep,
+  kTapeFirst,
+  kTapeMiddle,
+  kTapeLast,
+  kTapeRevokedSome,
+  kTapeRevokedAll,
+  kTapeNested,
+};
 
 struct ToyOptions {
   std::int64_t layers = 4;
@@ -24,6 +40,7 @@ struct ToyOptions {
   std::int64_t heads = 2;
   Attention attention = Attention::kFlash;
   bool pre_norm = false;
+  bool in_place = false;  // activations changed where they are
   bool autocast_bf16 = false;
   double dropout = 0.1;
 };
@@ -59,8 +76,10 @@ struct StepResult {
 struct StepPlan {
   std::vector<Treatment> treatments{Treatment::kPlain};
   std::shared_ptr<hooks::Registry> registry;  // made if null and needed
+  std::shared_ptr<hooks::ClassTapes> tapes;   // of the layers; needed by the tape's treatments
   int backward_passes = 1;                    // > 1: the graph is retained
   std::function<void()> after_forward;        // before the loss's backward
+  std::function<void()> during_backward;      // when the gradient reaches the middle layer
 };
 
 StepResult run_step(ToyModel& model, const at::Tensor& input, const StepPlan& plan);

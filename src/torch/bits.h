@@ -1,0 +1,28 @@
+// Bits: a lossless form of two-valued tensors (dropout's noise and masks), one bit an element.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/Tensor.h>
+#include <c10/core/Storage.h>
+
+namespace pudica::hooks {
+
+// The elements of one storage, each 0 or the one other value. Compared as integers: -0.0 and NaN
+// are values like any other, so that decoding gives every bit back.
+struct Bits {
+  at::Tensor packed;  // one bit an element, from the metered allocator
+  std::int64_t bytes = 0;
+  std::int64_t item_bytes = 0;  // 1, 2 or 4
+  std::uint32_t value = 0;
+};
+
+// nullopt: more than two values, an item size other than 1, 2 and 4, or a device other than the
+// CPU. Thread-safe.
+std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_bytes);
+
+// A new storage with the same bytes.
+c10::Storage decode_bits(const Bits& bits);
+
+}  // namespace pudica::hooks

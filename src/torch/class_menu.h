@@ -1,0 +1,73 @@
+// The menu of a layer class: which saved tensors to drop, cheapest first, found from one call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <c10/core/Storage.h>
+
+#include "torch/tape.h"
+
+namespace pudica::hooks {
+
+// One selective mode: what it drops and what recovering costs. Saved tensors are named by the
+// number of the slot that saved them.
+struct MenuStep {
+  std::vector<std::uint32_t> dropped;  // recovered by operators; one slot a storage
+  std::vector<std::uint32_t> packed;   // held as bits
+  std::int64_t freed_bytes = 0;        // at the shape of the collecting call
+  double seconds = 0;                  // recovery at that shape, forward's operators' times
+  std::vector<std::string> operators;  // run again, in order
+};
+
+// "frees 12.3 MiB at the shape first seen; runs again: gelu, native_layer_norm (1.2 ms)"
+std::string to_string(const MenuStep& step);
+
+// Immutable once made.
+struct ClassMenu {
+  std::uint64_t id = 0;              // of its steps: equal menus of equal classes have equal ids
+  std::uint64_t signature = 0;       // of the operators it is for
+  std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more time
+  std::vector<std::uint32_t> order;  // every candidate, least time per byte first
+  std::vector<double> order_price_us;  // microseconds per byte of each, in that order
+};
+
+// What a collecting call shows; `slot_storage` and `bytes_of` by slot and by storage.
+struct Collection {
+  Tape& tape;
+  const std::vector<std::int32_t>& slot_storage;
+  const std::vector<c10::Storage>& bytes_of;
+};
+
+// The lower hull of (bytes kept, time) over sets of candidates, at most `most_steps` points.
+// Candidates reproduce themselves to the bit: each is recovered once and compared. Null: nothing
+// can be dropped. Deterministic but for the times measured.
+std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps);
+
+// The tapes of one layer class: collects until its menu is known. Thread-safe.
+class ClassTapes {
+ public:
+  // The next call of the class is to be collected.
+  [[nodiscard]] bool wants_collection() const;
+  void collected(const Collection& call);
+  // Null: none yet, or none to be had.
+  [[nodiscard]] std::shared_ptr<const ClassMenu> menu() const;
+  // A call ran other operators than the menu is for, and was kept. Where that is the rule, the menu
+  // is withdrawn.
+  void met_stranger();
+
+ private:
+  static constexpr int kCollections = 2;  // the first one warms caches up
+  static constexpr int kMostStrangers = 16;
+  static constexpr std::size_t kMostSteps = 5;
+
+  mutable std::mutex mutex_;
+  int collections_ = 0;
+  int strangers_ = 0;
+  std::shared_ptr<const ClassMenu> menu_;
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,193 @@
+// The frame's second strategy: single slots dropped and recovered by an operator tape.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "torch/frame.h"
+#include "torch/tape_dispatch.h"
+
+namespace pudica::hooks {
+namespace {
+
+class FlagGuard {
+ public:
+  explicit FlagGuard(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+  ~FlagGuard() { flag_ = before_; }
+  FlagGuard(const FlagGuard&) = delete;
+  FlagGuard& operator=(const FlagGuard&) = delete;
+
+ private:
+  bool& flag_;
+  bool before_;
+};
+
+at::Tensor rebound(const at::Tensor& tensor, const c10::Storage& storage) {
+  auto bound = tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
+  bound->set_storage_keep_dtype(storage);
+  return at::Tensor(std::move(bound));
+}
+
+const c10::Storage& no_bytes() {
+  static const auto* const nothing = new c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr,
+      false));
+  return *nothing;
+}
+
+}  // namespace
+
+void Frame::record_part(const FrameFunction& function, const std::vector<at::Tensor>& inputs,
+                        std::vector<at::Tensor>& outputs) {
+  // Joint segments are recovered by running them again.
+  if (parts_.size() > 1 || !tape_available()) {
+    tape_.reset();
+    outputs = function(inputs);
+    return;
+  }
+  tape_ = std::make_unique<Tape>(options_.device, options_.tapes->wants_collection());
+  {
+    const TapeGuard guard(tape_.get());
+    outputs = function(inputs);
+  }
+  for (const at::Tensor& output : outputs) tape_->escape(output);
+}
+
+StorageSet Frame::storages_of(const std::vector<std::uint32_t>& slots,
+                              const StorageSet& allowed) const {
+  StorageSet out(allowed.size(), false);
+  for (const std::uint32_t slot : slots) {
+    if (slot >= slots_.size() || slots_[slot].storage == Tape::kNone) continue;
+    const auto storage = static_cast<std::size_t>(slots_[slot].storage);
+    out[storage] = allowed[storage];
+  }
+  return out;
+}
+
+void Frame::pack_bits(const std::vector<std::uint32_t>& slots, std::vector<c10::Storage>& bytes_of,
+                      StorageSet& packed) {
+  for (const std::uint32_t slot : slots) {
+    if (slot >= slots_.size() || slots_[slot].storage == Tape::kNone) continue;
+    const auto storage = static_cast<std::size_t>(slots_[slot].storage);
+    Tape::Stored& stored = tape_->stored()[storage];
+    if (stored.external || stored.escapes || stored.saved_early || !bytes_of[storage]) continue;
+    stored.bits = encode_bits(bytes_of[storage], stored.item_bytes);
+    packed[storage] = stored.bits.has_value();
+  }
+}
+
+void Frame::settle_tape() {
+  std::vector<c10::Storage> bytes_of(tape_->stored().size());
+  for (const Slot& slot : slots_) {
+    if (slot.storage == Tape::kNone || !slot.tensor.defined()) continue;
+    bytes_of[static_cast<std::size_t>(slot.storage)] = slot.tensor.storage();
+  }
+  if (options_.tapes->wants_collection()) {
+    std::vector<std::int32_t> slot_storage;
+    for (const Slot& slot : slots_) slot_storage.push_back(slot.storage);
+    searched_ = true;
+    options_.tapes->collected({*tape_, slot_storage, bytes_of});
+    tape_.reset();
+    return;
+  }
+  menu_ = options_.tapes->menu();
+  if (!menu_ || tape_->incomplete() || tape_->signature() != menu_->signature) {
+    if (menu_) options_.tapes->met_stranger();
+    tape_.reset();
+    return;
+  }
+  const StorageSet recoverable = tape_->recoverable();
+  static const MenuStep kNothing;
+  const auto step_index = static_cast<std::size_t>(options_.menu_step);
+  const bool has_step = options_.menu_step >= 0 && step_index < menu_->steps.size();
+  const MenuStep& step = has_step ? menu_->steps[step_index] : kNothing;
+  const StorageSet dropped = storages_of(step.dropped, recoverable);
+  const bool revocable = options_.registry != nullptr;
+  StorageSet candidates = revocable ? storages_of(menu_->order, recoverable) : dropped;
+  StorageSet pinned(candidates.size(), false);
+  for (std::size_t k = 0; k < candidates.size(); ++k) {
+    candidates[k] = candidates[k] || dropped[k];
+    pinned[k] = candidates[k] && !dropped[k];
+  }
+  const Closure closure = tape_->closure(candidates);
+  if (!closure.feasible) {
+    tape_.reset();
+    return;
+  }
+  StorageSet packed(candidates.size(), false);
+  const auto begin = std::chrono::steady_clock::now();
+  pack_bits(step.packed, bytes_of, packed);
+  packing_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  tape_->keep(closure, candidates, pinned, bytes_of);
+  bytes_of.clear();
+  for (Slot& slot : slots_) {
+    if (slot.storage == Tape::kNone || !slot.tensor.defined()) continue;
+    const auto storage = static_cast<std::size_t>(slot.storage);
+    if (!candidates[storage] && !packed[storage]) continue;
+    if (!slot.tensor.is_inference()) {
+      slot.version_handle = torch::autograd::impl::version_counter(slot.tensor);
+    }
+    slot.tensor = rebound(slot.tensor, no_bytes());
+    slot.taped = true;
+  }
+  state_ = State::kTaped;
+}
+
+at::Tensor Frame::unpack_taped(std::size_t index) {
+  Slot& slot = slots_[index];
+  const int task = torch::autograd::get_current_graph_task_id();
+  const bool retained = torch::autograd::get_current_graph_task_keep_graph();
+  if (slot.version_handle.enabled()) {
+    TORCH_CHECK(slot.version_handle.current_version() == slot.version,
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: it is at version ",
+                slot.version_handle.current_version(), "; expected version ", slot.version,
+                " instead");
+  }
+  const FlagGuard recovering(recovering_);
+  const bool another = std::any_of(slots_.begin(), slots_.end(), [task](const Slot& other) {
+    return other.taped && other.done_task != kNoTask && other.done_task != task;
+  });
+  if (another) {
+    tape_->forget_recovered();
+    for (Slot& other : slots_) other.done_task = other.done_task == task ? task : kNoTask;
+  }
+  at::Tensor tensor = rebound(slot.tensor, tape_->recover(slot.storage));
+  slot.done_task = task;
+  StorageSet needed(tape_->stored().size(), false);
+  for (const Slot& other : slots_) {
+    if (!other.taped || other.dead || other.done_task == task) continue;
+    needed[static_cast<std::size_t>(other.storage)] = true;
+  }
+  tape_->collect(needed, /*pinned_too=*/!retained);
+  return tensor;
+}
+
+double Frame::next_price_us() const {
+  if (!menu_ || recovering_) return -1;
+  for (std::size_t i = next_given_up_; i < menu_->order.size(); ++i) {
+    const std::uint32_t slot = menu_->order[i];
+    if (slot >= slots_.size() || !slots_[slot].taped) continue;
+    if (tape_->droppable_bytes(slots_[slot].storage) > 0) return menu_->order_price_us[i];
+  }
+  return -1;
+}
+
+std::int64_t Frame::give_up_next() {
+  for (; next_given_up_ < menu_->order.size(); ++next_given_up_) {
+    const std::uint32_t slot = menu_->order[next_given_up_];
+    if (slot >= slots_.size() || !slots_[slot].taped) continue;
+    if (tape_->droppable_bytes(slots_[slot].storage) <= 0) continue;
+    const std::int64_t bytes = tape_->drop(slots_[slot].storage);
+    ++next_given_up_;
+    return bytes;
+  }
+  return 0;
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,228 @@
+// Recording: operators as they run, storages as they are made, written and saved.
+#include "torch/tape.h"
+
+#include <chrono>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "torch/tape_dispatch.h"
+
+namespace pudica::hooks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool has_bytes(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
+
+c10::StorageImpl* address_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+// The tensor without its bytes: sizes, strides and type to be bound to recovered ones.
+at::Tensor without_storage(const at::Tensor& tensor) {
+  static const auto* const nothing = new c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr,
+      false));
+  auto shell = tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
+  shell->set_storage_keep_dtype(*nothing);
+  return at::Tensor(std::move(shell));
+}
+
+// Calls `visit` for every tensor with a storage that the value holds.
+template <typename F>
+void each_tensor(const c10::IValue& value, const F& visit) {
+  if (value.isTensor()) {
+    if (has_bytes(value.toTensor())) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (has_bytes(tensor)) visit(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      if (tensor && has_bytes(*tensor)) visit(*tensor);
+    }
+  }
+}
+
+// Enough of the generators' state to see that an operator drew from one.
+struct RandomState {
+  int left = 0;
+  std::uint32_t next = 0;
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+  std::uint64_t device_offset = 0;
+
+  static RandomState now(c10::Device device) {
+    static auto* const generator =
+        at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+    const at::mt19937_data_pod engine = generator->engine().data();
+    RandomState state{engine.left_, engine.next_, engine.state_[0], engine.state_[1], 0};
+    if (device.is_cuda()) {
+      state.device_offset = at::globalContext().defaultGenerator(device).get_offset();
+    }
+    return state;
+  }
+  bool operator==(const RandomState&) const = default;
+};
+
+void synchronize(c10::Device device) {
+  if (!device.is_cpu()) {
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  }
+}
+
+}  // namespace
+
+std::int32_t Tape::find(const at::Tensor& tensor) const {
+  const auto found = by_address_.find(address_of(tensor));
+  return found == by_address_.end() ? kNone : found->second;
+}
+
+std::int32_t Tape::add(const at::Tensor& tensor, bool external) {
+  const auto number = static_cast<std::int32_t>(stored_.size());
+  Stored& stored = stored_.emplace_back();
+  stored.address = address_of(tensor);
+  stored.external = external;
+  stored.bytes = static_cast<std::int64_t>(stored.address->nbytes());
+  stored.item_bytes = static_cast<std::int64_t>(tensor.element_size());
+  if (external) {
+    stored.live = tensor.storage();
+    stored.live_version = 0;
+  } else {
+    // Keeps the address from being used again, not the bytes.
+    stored.alive = tensor.storage().getWeakStorageImpl();
+  }
+  by_address_[stored.address] = number;
+  return number;
+}
+
+at::Tensor Tape::refer(Entry& entry, const at::Tensor& tensor, Reference where) {
+  where.storage = find(tensor);
+  if (where.storage == kNone) where.storage = add(tensor, /*external=*/true);
+  const Stored& stored = stored_[index(where.storage)];
+  where.version = stored.version;
+  entry.references.push_back(where);
+  if (stored.external && !tensor.is_inference()) {
+    const c10::VariableVersion& version = torch::autograd::impl::version_counter(tensor);
+    entry.external_versions.emplace_back(version, version.current_version());
+  }
+  return without_storage(tensor);
+}
+
+c10::IValue Tape::hold_argument(Entry& entry, const c10::IValue& value, std::uint16_t argument) {
+  Reference where;
+  where.argument = argument;
+  where.written = entry.facts->writes[argument];
+  if (value.isTensor() && has_bytes(value.toTensor())) return refer(entry, value.toTensor(), where);
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> held;
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      where.element = static_cast<std::int16_t>(held.size());
+      held.push_back(has_bytes(tensor) ? refer(entry, tensor, where) : tensor);
+    }
+    return held;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> held;
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      where.element = static_cast<std::int16_t>(held.size());
+      if (tensor && has_bytes(*tensor)) {
+        held.push_back(refer(entry, *tensor, where));
+      } else {
+        held.push_back(tensor);
+      }
+    }
+    return held;
+  }
+  return value.isList() ? value.deepcopy() : value;
+}
+
+// Fresh storages are the entry's outputs; those inside lists cannot be told apart again.
+void Tape::note_results(std::int32_t entry, const torch::jit::Stack& stack, std::size_t base,
+                        bool& matters) {
+  for (std::size_t result = base; result < stack.size(); ++result) {
+    const bool single = stack[result].isTensor();
+    each_tensor(stack[result], [&](const at::Tensor& tensor) {
+      if (find(tensor) != kNone) return;
+      const std::int32_t made = add(tensor, /*external=*/false);
+      Stored& stored = stored_[index(made)];
+      stored.writers.push_back(single ? entry : kNone);
+      stored.strange = !single;
+      if (!single) return;
+      entries_[index(entry)].outputs.push_back({static_cast<std::uint16_t>(result - base), made});
+      matters = true;
+    });
+  }
+}
+
+void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+  if (keys.has(c10::DispatchKey::Python)) {
+    incomplete_ = true;
+    run_below_tape(op, keys, stack);
+    return;
+  }
+  const OperatorFacts& facts = facts_of(op);
+  signature_ = (signature_ ^ facts.hash) * 0x100000001b3ULL;
+  if (facts.only_views) {
+    run_below_tape(op, keys, stack);
+    return;
+  }
+  const std::size_t base = stack->size() - facts.arguments;
+  const auto number = static_cast<std::int32_t>(entries_.size());
+  bool random = false;
+  {
+    Entry& entry = entries_.emplace_back(op);
+    entry.facts = &facts;
+    entry.keys = keys;
+    entry.arguments.reserve(facts.arguments);
+    for (std::size_t i = 0; i < facts.arguments; ++i) {
+      const c10::IValue& value = (*stack)[base + i];
+      random = random || value.isGenerator();
+      entry.arguments.push_back(hold_argument(entry, value, static_cast<std::uint16_t>(i)));
+    }
+  }
+  const RandomState before = RandomState::now(device_);
+  if (timed_) synchronize(device_);
+  const auto begin = Clock::now();
+  run_below_tape(op, keys, stack);
+  if (timed_) synchronize(device_);
+  Entry& entry = entries_[index(number)];
+  if (timed_) {
+    entry.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    total_seconds_ += entry.seconds;
+  }
+  entry.random = random || !(before == RandomState::now(device_));
+  bool matters = false;
+  for (const Reference& reference : entry.references) {
+    if (!reference.written) continue;
+    Stored& stored = stored_[index(reference.storage)];
+    matters = true;
+    if (stored.version != reference.version) continue;  // the same storage twice in one call
+    ++stored.version;
+    stored.writers.push_back(number);
+    if (stored.slots > 0) stored.saved_early = true;
+  }
+  note_results(number, *stack, base, matters);
+  if (!matters) entries_.pop_back();
+}
+
+std::int32_t Tape::slot(const at::Tensor& tensor) {
+  if (!has_bytes(tensor)) return kNone;
+  std::int32_t number = find(tensor);
+  if (number == kNone) number = add(tensor, /*external=*/true);
+  ++stored_[index(number)].slots;
+  return number;
+}
+
+void Tape::escape(const at::Tensor& output) {
+  if (!has_bytes(output)) return;
+  const std::int32_t number = find(output);
+  if (number != kNone) stored_[index(number)].escapes = true;
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,169 @@
+// Tape: the operators of one layer call, so that single saved tensors can be dropped and recovered
+// by running just the operators they need.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Storage.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+
+#include "torch/bits.h"
+#include "torch/tape_operator.h"
+
+namespace pudica::hooks {
+
+// Storages of a tape by number; true: in the set.
+using StorageSet = std::vector<bool>;
+
+// The operators that recovering a set of storages takes.
+struct Closure {
+  bool feasible = true;
+  std::vector<bool> entries;  // by entry: to be run again
+  StorageSet held;            // storages whose bytes the tape must keep for them
+  double seconds = 0;         // of those operators in the forward
+  std::int64_t operators = 0;
+};
+
+// A tensor is known by its storage and how often that was written before (its version): views are
+// not recorded, and an in-place operator makes a new version of the same storage. A storage that
+// was not made by a recorded operator is external (inputs, parameters): it is held, never
+// recovered.
+//
+// Life: recording (record, slot, escape), then keep() prunes it to what may have to be recovered,
+// then recover() and collect(). Not thread-safe: the frame's mutex guards it.
+class Tape {
+ public:
+  static constexpr std::int32_t kNone = -1;
+
+  struct Reference {
+    std::uint16_t argument = 0;
+    std::int16_t element = kNone;  // of a list argument
+    std::int32_t storage = kNone;
+    std::int32_t version = 0;
+    bool written = false;
+  };
+  struct Output {
+    std::uint16_t result = 0;
+    std::int32_t storage = kNone;
+  };
+  struct Entry {
+    explicit Entry(const c10::OperatorHandle& handle) : op(handle) {}
+
+    c10::OperatorHandle op;
+    const OperatorFacts* facts = nullptr;
+    c10::DispatchKeySet keys;
+    // The thread's own state at the call: operators run below autograd and autocast.
+    c10::impl::LocalDispatchKeySet local_keys = c10::impl::tls_local_dispatch_key_set();
+    std::vector<c10::IValue> arguments;  // tensors without their storage
+    c10::SmallVector<Reference, 4> references;
+    c10::SmallVector<Output, 2> outputs;
+    // Versions of external tensors: one that was changed since must not be read.
+    c10::SmallVector<std::pair<c10::VariableVersion, std::uint32_t>, 2> external_versions;
+    double seconds = 0;
+    bool random = false;
+    bool pruned = false;
+  };
+  struct Stored {
+    c10::StorageImpl* address = nullptr;  // while recording
+    c10::weak_intrusive_ptr<c10::StorageImpl> alive{c10::intrusive_ptr<c10::StorageImpl>()};
+    bool external = false;
+    bool escapes = false;               // an output of the layer
+    bool strange = false;               // made in a way that cannot be repeated
+    bool pinned = false;                // `live` are the forward's own bytes
+    std::vector<std::int32_t> writers;  // entry by version; kNone: not recorded
+    std::int32_t version = 0;
+    std::int32_t slots = 0;    // tensors saved of it, at its final version
+    bool saved_early = false;  // one was saved before its last write
+    std::int64_t bytes = 0;
+    std::int64_t item_bytes = 0;
+    c10::Storage live;  // its bytes at `live_version`
+    std::int32_t live_version = kNone;
+    std::optional<Bits> bits;  // its final bytes
+  };
+
+  // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
+  Tape(c10::Device device, bool timed) : device_(device), timed_(timed) {}
+
+  // Runs the operator on the stack and records it. Called from the dispatcher.
+  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  // A tensor saved for the backward: its storage.
+  std::int32_t slot(const at::Tensor& tensor);
+  // A saved tensor of this storage was released before the layer ended.
+  void unslot(std::int32_t storage) { --stored_[index(storage)].slots; }
+  void escape(const at::Tensor& output);
+  // Something ran unseen (a dispatch mode, a tensor subclass): nothing may be dropped.
+  [[nodiscard]] bool incomplete() const { return incomplete_; }
+  // Of the sequence of operators; equal calls have equal numbers.
+  [[nodiscard]] std::uint64_t signature() const { return signature_; }
+
+  // Saved storages that can be recovered exactly as far as the tape tells.
+  [[nodiscard]] StorageSet recoverable() const;
+  // What recovering all of `drop` takes when every other saved storage is there.
+  [[nodiscard]] Closure closure(const StorageSet& drop) const;
+
+  // Ends the recording. Of `candidates`, the saved storages that may have to be recovered, those in
+  // `pinned` keep their bytes for now. `bytes_of` are the saved storages.
+  void keep(const Closure& closure, const StorageSet& candidates, const StorageSet& pinned,
+            const std::vector<c10::Storage>& bytes_of);
+  // Lets a candidate's bytes go; returns what comes back.
+  std::int64_t drop(std::int32_t storage);
+  // Bytes that drop() would give back: 0 where something else owns them.
+  [[nodiscard]] std::int64_t droppable_bytes(std::int32_t storage) const;
+  [[nodiscard]] bool externals_unchanged() const;
+
+  // The storage with its final bytes, recovered where needed. Throws what operators throw.
+  const c10::Storage& recover(std::int32_t storage);
+  // Frees what no saved storage in `needed` wants any more, by reverse liveness. `pinned_too`: also
+  // what the forward left (not under a retained graph).
+  void collect(const StorageSet& needed, bool pinned_too);
+  // Forgets what was recovered for an earlier backward.
+  void forget_recovered();
+  [[nodiscard]] double recovery_seconds() const { return recovery_seconds_; }
+  [[nodiscard]] std::int64_t operators_run() const { return operators_run_; }
+
+  [[nodiscard]] const std::vector<Stored>& stored() const { return stored_; }
+  [[nodiscard]] std::vector<Stored>& stored() { return stored_; }
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  [[nodiscard]] double total_seconds() const { return total_seconds_; }
+
+ private:
+  static std::size_t index(std::int32_t number) { return static_cast<std::size_t>(number); }
+
+  std::int32_t find(const at::Tensor& tensor) const;
+  std::int32_t add(const at::Tensor& tensor, bool external);
+  at::Tensor refer(Entry& entry, const at::Tensor& tensor, Reference where);
+  c10::IValue hold_argument(Entry& entry, const c10::IValue& value, std::uint16_t argument);
+  void note_results(std::int32_t entry, const torch::jit::Stack& stack, std::size_t base,
+                    bool& matters);
+  [[nodiscard]] bool written_by(const Stored& stored, std::int32_t version,
+                                const std::vector<bool>& repeatable) const;
+  bool close(const StorageSet& drop, const StorageSet& split, Closure& out,
+             std::vector<std::int32_t>& needed_version) const;
+  void recover_to(std::int32_t storage, std::int32_t version);
+  void run(Entry& entry);
+  void push_arguments(const Entry& entry, torch::jit::Stack& stack) const;
+
+  c10::Device device_;
+  bool timed_ = false;
+  bool incomplete_ = false;
+  std::uint64_t signature_ = 0xcbf29ce484222325ULL;
+  std::vector<Entry> entries_;
+  std::vector<Stored> stored_;
+  std::unordered_map<const c10::StorageImpl*, std::int32_t> by_address_;
+  double total_seconds_ = 0;
+  double recovery_seconds_ = 0;
+  std::int64_t operators_run_ = 0;
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,86 @@
+#include "torch/tape_dispatch.h"
+
+#include <exception>
+#include <memory>
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "base/log.h"
+#include "torch/tape.h"
+
+namespace pudica::hooks {
+namespace {
+
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+
+Tape*& current_tape() {
+  static thread_local Tape* tape = nullptr;
+  return tape;
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (Tape* const tape = current_tape()) {
+    tape->record(op, keys, stack);
+  } else {
+    run_below_tape(op, keys, stack);
+  }
+}
+
+// Operators under a tape are seen, and give what they give without.
+bool self_test() {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::arange(6, at::kFloat).reshape({2, 3});
+  const at::Tensor expected = x.exp().add(x.t().t());
+  Tape tape(c10::Device(c10::DeviceType::CPU), /*timed=*/false);
+  at::Tensor seen;
+  {
+    const TapeGuard guard(&tape);
+    seen = x.exp().add(x.t().t());
+  }
+  const std::size_t recorded = tape.entries().size();
+  const at::Tensor after = x.exp();  // outside: not seen
+  return recorded == 2 && tape.entries().size() == recorded && at::equal(seen, expected) &&
+         after.defined();
+}
+
+bool install() {
+  try {
+    // Leaked: operators may run until the process ends.
+    static auto* const library =
+        new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    if (self_test()) return true;
+    log_warn("selective modes are not offered: operators do not reach the tape in this build");
+  } catch (const std::exception& error) {
+    log_warn(std::string("selective modes are not offered: ") + error.what());
+  }
+  return false;
+}
+
+}  // namespace
+
+TapeGuard::TapeGuard(Tape* tape)
+    : before_(current_tape()), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  current_tape() = tape;
+  c10::impl::tls_set_dispatch_key_included(kKey, tape != nullptr);
+}
+
+TapeGuard::~TapeGuard() {
+  current_tape() = before_;
+  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+}
+
+void run_below_tape(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+}
+
+bool tape_available() {
+  static const bool available = install();
+  return available;
+}
+
+}  // namespace pudica::hooks

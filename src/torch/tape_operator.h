@@ -1,0 +1,26 @@
+// What the tape must know of an operator, read once from its schema.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace pudica::hooks {
+
+struct OperatorFacts {
+  std::uint64_t hash = 0;  // of its full name: the same in every process
+  std::string name;        // without its namespace where that is aten
+  std::size_t arguments = 0;
+  std::vector<bool> writes;  // by argument: the schema says that it is written
+  bool writes_any = false;
+  bool only_views = false;      // every result is a view of an argument: nothing to record
+  bool makes_empty = false;     // its result is not written: what fills it may be unseen
+  bool not_repeatable = false;  // never run again: not aten, storage changers, hidden writers
+};
+
+// Valid until the process ends. Thread-safe.
+const OperatorFacts& facts_of(const c10::OperatorHandle& op);
+
+}  // namespace pudica::hooks

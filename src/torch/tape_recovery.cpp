@@ -1,0 +1,195 @@
+// Running operators again, as few and as late as can be.
+#include <chrono>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "torch/tape.h"
+#include "torch/tape_dispatch.h"
+
+namespace pudica::hooks {
+namespace {
+
+// The shell with bytes under it.
+at::Tensor bind(const at::Tensor& shell, const c10::Storage& storage) {
+  auto bound = shell.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
+  bound->set_storage_keep_dtype(storage);
+  return at::Tensor(std::move(bound));
+}
+
+// A list argument of its own: what runs again must not write into the recorded one.
+c10::IValue copy_of(const c10::IValue& value) {
+  if (value.isTensorList()) return value.toTensorList().copy();
+  if (value.isOptionalTensorList()) return value.toOptionalTensorList().copy();
+  return value.isList() ? value.deepcopy() : value;
+}
+
+}  // namespace
+
+void Tape::keep(const Closure& closure, const StorageSet& candidates, const StorageSet& pinned,
+                const std::vector<c10::Storage>& bytes_of) {
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    if (closure.entries[e]) continue;
+    entries_[e].pruned = true;
+    entries_[e].arguments = {};
+    entries_[e].external_versions.clear();
+  }
+  for (std::size_t k = 0; k < stored_.size(); ++k) {
+    Stored& stored = stored_[k];
+    stored.address = nullptr;
+    stored.alive =
+        c10::weak_intrusive_ptr<c10::StorageImpl>{c10::intrusive_ptr<c10::StorageImpl>()};
+    const bool stays = closure.held[k] || (candidates[k] && pinned[k]);
+    stored.pinned = stays;
+    if (!stays || stored.bits) {
+      stored.live = c10::Storage();
+      stored.live_version = kNone;
+    } else {
+      if (!stored.external) stored.live = bytes_of[k];
+      stored.live_version = stored.version;
+    }
+  }
+  by_address_.clear();
+}
+
+std::int64_t Tape::droppable_bytes(std::int32_t storage) const {
+  const Stored& stored = stored_[index(storage)];
+  if (!stored.pinned || !stored.live) return 0;
+  return stored.live.use_count() == 1 ? stored.bytes : 0;
+}
+
+std::int64_t Tape::drop(std::int32_t storage) {
+  Stored& stored = stored_[index(storage)];
+  const std::int64_t bytes = droppable_bytes(storage);
+  stored.pinned = false;
+  stored.live = c10::Storage();
+  stored.live_version = kNone;
+  return bytes;
+}
+
+bool Tape::externals_unchanged() const {
+  for (const Entry& entry : entries_) {
+    for (const auto& [version, then] : entry.external_versions) {
+      if (version.current_version() != then) return false;
+    }
+  }
+  return true;
+}
+
+const c10::Storage& Tape::recover(std::int32_t storage) {
+  const auto begin = std::chrono::steady_clock::now();
+  recover_to(storage, stored_[index(storage)].version);
+  recovery_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return stored_[index(storage)].live;
+}
+
+void Tape::recover_to(std::int32_t storage, std::int32_t version) {
+  Stored& stored = stored_[index(storage)];
+  if (stored.live && stored.live_version == version) return;
+  if (stored.bits && version == stored.version) {
+    stored.live = decode_bits(*stored.bits);
+    stored.live_version = version;
+    return;
+  }
+  TORCH_INTERNAL_ASSERT(!stored.external, "pudica: the tape lost a tensor from outside");
+  if (!stored.live || stored.live_version > version) {
+    stored.live = c10::Storage();
+    stored.live_version = kNone;
+  }
+  for (std::int32_t v = stored.live_version + 1; v <= version; ++v) {
+    run(entries_[index(stored_[index(storage)].writers[index(v)])]);
+    TORCH_INTERNAL_ASSERT(stored_[index(storage)].live_version == v,
+                          "pudica: an operator of the tape did not make what it made before");
+  }
+}
+
+void Tape::push_arguments(const Entry& entry, torch::jit::Stack& stack) const {
+  stack.reserve(entry.arguments.size());
+  for (const c10::IValue& value : entry.arguments) stack.push_back(copy_of(value));
+  for (const Reference& reference : entry.references) {
+    const c10::Storage& live = stored_[index(reference.storage)].live;
+    c10::IValue& argument = stack[reference.argument];
+    if (reference.element == kNone) {
+      argument = bind(argument.toTensor(), live);
+      continue;
+    }
+    const auto element = static_cast<std::size_t>(reference.element);
+    if (argument.isTensorList()) {
+      auto list = argument.toTensorList();
+      list.set(element, bind(list.get(element), live));
+    } else {
+      auto list = argument.toOptionalTensorList();
+      list.set(element, bind(*list.get(element), live));
+    }
+  }
+}
+
+void Tape::run(Entry& entry) {
+  TORCH_INTERNAL_ASSERT(!entry.pruned, "pudica: an operator of the tape was pruned");
+  for (const auto& [version, then] : entry.external_versions) {
+    TORCH_CHECK(version.current_version() == then,
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: it is at version ",
+                version.current_version(), "; expected version ", then, " instead (needed by ",
+                entry.facts->name, ", which pudica runs again)");
+  }
+  // Readers first: a writer may change what they read.
+  for (const bool written : {false, true}) {
+    for (const Reference& reference : entry.references) {
+      if (reference.written == written) recover_to(reference.storage, reference.version);
+    }
+  }
+  torch::jit::Stack stack;
+  push_arguments(entry, stack);
+  ++operators_run_;
+  {
+    const c10::impl::ForceDispatchKeyGuard as_recorded(entry.local_keys);
+    run_below_tape(entry.op, entry.keys, &stack);
+  }
+  for (const Output& output : entry.outputs) {
+    Stored& stored = stored_[index(output.storage)];
+    if (stored.live) continue;
+    stored.live = stack[output.result].toTensor().storage();
+    stored.live_version = 0;
+  }
+  for (const Reference& reference : entry.references) {
+    Stored& stored = stored_[index(reference.storage)];
+    if (reference.written && stored.live_version == reference.version) ++stored.live_version;
+  }
+}
+
+void Tape::collect(const StorageSet& needed, bool pinned_too) {
+  StorageSet wanted = needed;
+  for (std::size_t e = entries_.size(); e-- > 0;) {
+    const Entry& entry = entries_[e];
+    if (entry.pruned) continue;
+    bool runs = false;
+    for (const Output& output : entry.outputs) {
+      runs = runs || (wanted[index(output.storage)] && !stored_[index(output.storage)].live);
+    }
+    for (const Reference& reference : entry.references) {
+      if (!reference.written || !wanted[index(reference.storage)]) continue;
+      const Stored& stored = stored_[index(reference.storage)];
+      runs = runs || !stored.live || stored.live_version <= reference.version;
+    }
+    if (!runs) continue;
+    for (const Reference& reference : entry.references) wanted[index(reference.storage)] = true;
+  }
+  for (std::size_t k = 0; k < stored_.size(); ++k) {
+    Stored& stored = stored_[k];
+    if (wanted[k] || !stored.live || (stored.pinned && !pinned_too)) continue;
+    stored.live = c10::Storage();
+    stored.live_version = kNone;
+  }
+}
+
+void Tape::forget_recovered() {
+  for (Stored& stored : stored_) {
+    if (stored.pinned) continue;
+    stored.live = c10::Storage();
+    stored.live_version = kNone;
+  }
+}
+
+}  // namespace pudica::hooks

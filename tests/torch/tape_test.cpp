@@ -1,0 +1,242 @@
+// Selective modes by operator tape: every drop gives bit-equal gradients, and gives memory back.
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "torch/meter.h"
+#include "torch/tape_dispatch.h"
+#include "torch/toy_model.h"
+
+namespace pudica::testing {
+namespace {
+
+// attention, bf16 autocast, pre-norm, activations in place
+using Case = std::tuple<Attention, bool, bool, bool>;
+
+class TapeParity : public ::testing::TestWithParam<Case> {
+ protected:
+  TapeParity() : tapes_(std::make_shared<hooks::ClassTapes>()) {
+    hooks::cpu_meter();
+    ToyOptions options;
+    options.hidden = 64;
+    std::tie(options.attention, options.autocast_bf16, options.pre_norm, options.in_place) =
+        GetParam();
+    model_ = std::make_unique<ToyModel>(options);
+    input_ = at::randn({3, 17, options.hidden});
+  }
+
+  StepResult run(std::vector<Treatment> treatments, int backward_passes = 1) {
+    StepPlan plan;
+    plan.treatments = std::move(treatments);
+    plan.backward_passes = backward_passes;
+    plan.tapes = tapes_;
+    return run_step(*model_, input_, plan);
+  }
+  // The first tape calls collect and drop nothing.
+  void collect() {
+    run({Treatment::kTapeKeep});
+    ASSERT_NE(tapes_->menu(), nullptr);
+  }
+
+  std::shared_ptr<hooks::ClassTapes> tapes_;
+  std::unique_ptr<ToyModel> model_;
+  at::Tensor input_;
+};
+
+TEST_P(TapeParity, CollectingCallsAreThePlainOnes) {
+  const StepResult expected = run({Treatment::kPlain});
+  expect_identical(expected, run({Treatment::kTapeKeep}));
+  expect_identical(expected, run({Treatment::kTapeKeep}));
+}
+
+TEST_P(TapeParity, EveryTreatmentIsBitEqual) {
+  collect();
+  const StepResult expected = run({Treatment::kPlain});
+  for (const Treatment treatment :
+       {Treatment::kTapeKeep, Treatment::kTapeFirst, Treatment::kTapeMiddle, Treatment::kTapeLast,
+        Treatment::kTapeRevokedSome, Treatment::kTapeRevokedAll, Treatment::kTapeNested}) {
+    SCOPED_TRACE(static_cast<int>(treatment));
+    expect_identical(expected, run({treatment}));
+  }
+}
+
+TEST_P(TapeParity, MixedWithTheOtherModes) {
+  collect();
+  const StepResult expected = run({Treatment::kPlain});
+  expect_identical(expected, run({Treatment::kTapeLast, Treatment::kFull, Treatment::kPlain,
+                                  Treatment::kTapeMiddle}));
+  expect_identical(expected, run({Treatment::kRevoked, Treatment::kTapeLast,
+                                  Treatment::kTapeRevokedAll, Treatment::kTapeFirst}));
+}
+
+TEST_P(TapeParity, RetainedGraphThreePasses) {
+  collect();
+  const StepResult expected = run({Treatment::kPlain}, 3);
+  for (const Treatment treatment : {Treatment::kTapeKeep, Treatment::kTapeMiddle,
+                                    Treatment::kTapeLast, Treatment::kTapeRevokedAll}) {
+    SCOPED_TRACE(static_cast<int>(treatment));
+    expect_identical(expected, run({treatment}, 3));
+  }
+}
+
+TEST_P(TapeParity, OtherShapesOfTheClass) {
+  collect();
+  for (const auto& [batch, length] : {std::pair{2, 5}, std::pair{5, 40}, std::pair{7, 33}}) {
+    input_ = at::randn({batch, length, model_->options.hidden});
+    const StepResult expected = run({Treatment::kPlain});
+    for (const Treatment treatment : {Treatment::kTapeMiddle, Treatment::kTapeLast}) {
+      expect_identical(expected, run({treatment}));
+    }
+  }
+}
+
+TEST_P(TapeParity, RevokedInMidBackward) {
+  collect();
+  const StepResult expected = run({Treatment::kPlain});
+  StepPlan plan;
+  plan.treatments = {Treatment::kTapeKeep};
+  plan.tapes = tapes_;
+  plan.registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
+  plan.during_backward = [&] { plan.registry->revoke(std::int64_t{1} << 40U); };
+  expect_identical(expected, run_step(*model_, input_, plan));
+  EXPECT_GT(plan.registry->revocations(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TapeParity,
+                         ::testing::Combine(::testing::Values(Attention::kFlash, Attention::kMath),
+                                            ::testing::Bool(), ::testing::Bool(),
+                                            ::testing::Bool()),
+                         [](const ::testing::TestParamInfo<Case>& tested) {
+                           std::string name =
+                               std::get<0>(tested.param) == Attention::kFlash ? "Flash" : "Math";
+                           name += std::get<1>(tested.param) ? "Bf16" : "Fp32";
+                           name += std::get<2>(tested.param) ? "PreNorm" : "PostNorm";
+                           return name + (std::get<3>(tested.param) ? "InPlace" : "");
+                         });
+
+class TapeMemory : public ::testing::Test {
+ protected:
+  TapeMemory() : tapes_(std::make_shared<hooks::ClassTapes>()), model_(options()) {
+    hooks::cpu_meter();
+    input_ = at::randn({4, 128, 64});
+    peak({Treatment::kTapeKeep});
+  }
+  static ToyOptions options() {
+    ToyOptions out;
+    out.layers = 6;
+    out.hidden = 64;
+    return out;
+  }
+  std::int64_t peak(std::vector<Treatment> treatments) {
+    StepPlan plan;
+    plan.treatments = std::move(treatments);
+    plan.tapes = tapes_;
+    return run_step(model_, input_, plan).peak_bytes;
+  }
+
+  std::shared_ptr<hooks::ClassTapes> tapes_;
+  ToyModel model_;
+  at::Tensor input_;
+};
+
+TEST_F(TapeMemory, DeeperStepsPeakLower) {
+  const std::int64_t plain = peak({Treatment::kPlain});
+  const std::int64_t first = peak({Treatment::kTapeFirst});
+  const std::int64_t middle = peak({Treatment::kTapeMiddle});
+  const std::int64_t last = peak({Treatment::kTapeLast});
+  EXPECT_LT(first, plain);
+  EXPECT_LT(middle, first);
+  EXPECT_LT(last, middle);
+  EXPECT_LT(last, plain / 2);
+}
+
+// A tape that drops nothing holds the plain call's bytes and no more.
+TEST_F(TapeMemory, KeepByTapePeaksAsPlain) {
+  EXPECT_EQ(peak({Treatment::kTapeKeep}), peak({Treatment::kPlain}));
+}
+
+TEST_F(TapeMemory, MenuRisesInBytesAndTime) {
+  const auto menu = tapes_->menu();
+  ASSERT_NE(menu, nullptr);
+  ASSERT_GE(menu->steps.size(), 3U);
+  for (std::size_t i = 1; i < menu->steps.size(); ++i) {
+    EXPECT_GT(menu->steps[i].freed_bytes, menu->steps[i - 1].freed_bytes);
+    EXPECT_GE(menu->steps[i].seconds, menu->steps[i - 1].seconds);
+  }
+  EXPECT_FALSE(menu->steps.front().packed.empty());  // dropout's noise, as bits
+}
+
+TEST(TapeTraps, AvailableInThisBuild) { EXPECT_TRUE(hooks::tape_available()); }
+
+// A bias changed in place between forward and backward raises, as without us.
+TEST(TapeTraps, ParameterChangedBeforeTheBackwardRaises) {
+  hooks::cpu_meter();
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  ToyModel model(ToyOptions{.layers = 2, .hidden = 64});
+  const at::Tensor input = at::randn({2, 9, 64});
+  StepPlan plan;
+  plan.tapes = tapes;
+  plan.treatments = {Treatment::kTapeLast};
+  run_step(model, input, plan);
+  plan.after_forward = [&] {
+    const at::NoGradGuard no_grad;
+    model.layers[0]->parameters[6].add_(1.0);
+  };
+  EXPECT_THROW(run_step(model, input, plan), c10::Error);
+}
+
+// Operators that differ from the collected ones: nothing is dropped, nothing is wrong.
+TEST(TapeTraps, AnotherSequenceOfOperatorsIsKept) {
+  hooks::cpu_meter();
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  ToyModel collected(ToyOptions{.layers = 2, .hidden = 64});
+  ToyModel other(ToyOptions{.layers = 2, .hidden = 64, .pre_norm = true});
+  const at::Tensor input = at::randn({2, 9, 64});
+  StepPlan plan;
+  plan.tapes = tapes;
+  plan.treatments = {Treatment::kTapeLast};
+  run_step(collected, input, plan);
+  ASSERT_NE(tapes->menu(), nullptr);
+  const StepResult expected = run_step(other, input, StepPlan{});
+  expect_identical(expected, run_step(other, input, plan));
+}
+
+TEST(TapeTraps, BatchNormIsNeverRunAgain) {
+  hooks::cpu_meter();
+  hooks::install_engine();
+  const at::Tensor weight = at::randn({8, 8}).requires_grad_(true);
+  const at::Tensor x = at::randn({16, 8}).requires_grad_(true);
+  const auto step = [&](const std::shared_ptr<hooks::ClassTapes>& tapes, std::int32_t menu_step) {
+    const at::Tensor mean = at::zeros({8});
+    const at::Tensor variance = at::ones({8});
+    weight.mutable_grad() = at::Tensor();
+    const hooks::FrameFunction function = [&](const std::vector<at::Tensor>& in) {
+      const at::Tensor normal =
+          at::batch_norm(at::linear(in[0], weight), {}, {}, mean, variance, true, 0.1, 1e-5, false);
+      return std::vector<at::Tensor>{at::gelu(normal).mul(at::tanh(normal))};
+    };
+    at::Tensor out;
+    if (tapes) {
+      const auto frame = hooks::Frame::make({.tapes = tapes, .menu_step = menu_step});
+      out = frame->run_part(function, {x}, {})[0];
+      frame->finish();
+    } else {
+      out = function({x})[0];
+    }
+    torch::autograd::backward({out.sum()});
+    return std::tuple{weight.grad().clone(), mean, variance};
+  };
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  const auto [gradient, mean, variance] = step(nullptr, 0);
+  for (int i = 0; i < 4; ++i) {
+    const auto [again, mean_again, variance_again] = step(tapes, 3);
+    EXPECT_TRUE(at::equal(gradient, again));
+    EXPECT_TRUE(at::equal(mean, mean_again));
+    EXPECT_TRUE(at::equal(variance, variance_again));
+  }
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -34,6 +34,7 @@ class ReportingPolicy final : public Policy {
 
   [[nodiscard]] std::string name() const override { return inner_->name(); }
   void on_structure(const StepStructure& structure) override;
+  [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override;
 

@@ -31,6 +31,7 @@ class RecordingPolicy final : public Policy {
     structure_ = structure;
     inner_->on_structure(structure);
   }
+  [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
   StepDecision begin_step(const StepContext& context) override {
     return inner_->begin_step(context);
   }

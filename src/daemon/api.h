@@ -1,0 +1,71 @@
+// The endpoints of docs/http_api.md as plain functions from request to reply: no sockets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "daemon/api_reply.h"
+#include "daemon/clock.h"
+#include "daemon/run_registry.h"
+
+namespace pudica::daemon {
+
+// What the daemon says of itself.
+struct DaemonFacts {
+  std::string version;
+  std::string socket;
+  std::string database;
+};
+
+struct ApiCounters {
+  std::atomic<std::int64_t> events{0};
+  std::atomic<std::int64_t> runs_registered{0};
+};
+
+// Holds references; what they refer to must outlive it. Thread-safe.
+class Api {
+ public:
+  Api(DaemonFacts facts, Clock clock, RunRegistry& registry);
+
+  // The route of the request, and its endpoint's reply. 404 for an unknown path, 405 for a method
+  // that the path does not have, 403 for a write over TCP.
+  ApiReply handle(const ApiRequest& request);
+  // Of every answer sent, for the metrics.
+  void count_answer(int status);
+
+  ApiReply get_version(const ApiRequest& request);
+  ApiReply get_runs(const ApiRequest& request);
+  ApiReply get_run(const ApiRequest& request);
+  ApiReply get_plans(const ApiRequest& request);
+  ApiReply put_budget(const ApiRequest& request);
+  ApiReply post_runs(const ApiRequest& request);
+  ApiReply post_events(const ApiRequest& request);
+  ApiReply get_commands(const ApiRequest& request);
+  ApiReply get_openapi(const ApiRequest& request);
+  ApiReply get_page(const ApiRequest& request);
+
+  // What is to be done now and then: silent runs are lost.
+  void tick();
+
+ private:
+  // The one run that an id or a name means; else the reply that says why not.
+  struct Found {
+    std::optional<RunDetail> run;
+    ApiReply refusal;
+  };
+  Found find(const std::string& id_or_name) const;
+
+  DaemonFacts facts_;
+  Clock clock_;
+  std::int64_t started_at_;
+  double started_;  // monotonic
+  RunRegistry& registry_;
+  ApiCounters counters_;
+  std::mutex answers_mutex_;
+  std::map<int, std::int64_t> answers_;  // by status
+};
+
+}  // namespace pudica::daemon

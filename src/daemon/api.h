@@ -3,12 +3,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "daemon/api_reply.h"
+#include "daemon/archive.h"
+#include "daemon/budget_desk.h"
 #include "daemon/clock.h"
+#include "daemon/run_models.h"
 #include "daemon/run_registry.h"
 
 namespace pudica::daemon {
@@ -23,12 +28,25 @@ struct DaemonFacts {
 struct ApiCounters {
   std::atomic<std::int64_t> events{0};
   std::atomic<std::int64_t> runs_registered{0};
+  std::function<std::size_t()> open_connections = [] { return std::size_t{0}; };
 };
 
-// Holds references; what they refer to must outlive it. Thread-safe.
+// What the endpoints work on; all of it must outlive them.
+struct ApiParts {
+  Clock clock;
+  RunRegistry& registry;
+  BudgetDesk& budgets;
+  RunModels& models;
+  Archive& archive;
+};
+
+// Thread-safe.
 class Api {
  public:
-  Api(DaemonFacts facts, Clock clock, RunRegistry& registry);
+  Api(DaemonFacts facts, ApiParts parts);
+
+  // Before the first request.
+  void count_connections(std::function<std::size_t()> open);
 
   // The route of the request, and its endpoint's reply. 404 for an unknown path, 405 for a method
   // that the path does not have, 403 for a write over TCP.
@@ -40,6 +58,12 @@ class Api {
   ApiReply get_runs(const ApiRequest& request);
   ApiReply get_run(const ApiRequest& request);
   ApiReply get_plans(const ApiRequest& request);
+  ApiReply get_explain(const ApiRequest& request);
+  ApiReply get_estimate(const ApiRequest& request);
+  ApiReply get_models(const ApiRequest& request);
+  ApiReply get_model(const ApiRequest& request);
+  ApiReply get_metrics(const ApiRequest& request);
+  ApiReply put_group(const ApiRequest& request);
   ApiReply put_budget(const ApiRequest& request);
   ApiReply post_runs(const ApiRequest& request);
   ApiReply post_events(const ApiRequest& request);
@@ -47,8 +71,11 @@ class Api {
   ApiReply get_openapi(const ApiRequest& request);
   ApiReply get_page(const ApiRequest& request);
 
-  // What is to be done now and then: silent runs are lost.
+  // What is to be done about once a second: silent runs are lost, what was learned is passed on,
+  // what changed is saved.
   void tick();
+  // Saves every live run as it is: before the end.
+  void save_all();
 
  private:
   // The one run that an id or a name means; else the reply that says why not.
@@ -57,12 +84,14 @@ class Api {
     ApiReply refusal;
   };
   Found find(const std::string& id_or_name) const;
+  void take_in(const RunSummary& run, const EventBatch& batch);
+  void save(const std::string& id);
 
   DaemonFacts facts_;
-  Clock clock_;
+  ApiParts parts_;
   std::int64_t started_at_;
-  double started_;  // monotonic
-  RunRegistry& registry_;
+  double started_;       // monotonic
+  double saved_all_at_;  // monotonic; of tick() alone
   ApiCounters counters_;
   std::mutex answers_mutex_;
   std::map<int, std::int64_t> answers_;  // by status

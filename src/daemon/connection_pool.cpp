@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{512} << 10U;
 constexpr std::chrono::seconds kIdle{5};
+constexpr std::chrono::milliseconds kGrace{400};
 
 }  // namespace
 
@@ -40,9 +41,14 @@ void ConnectionPool::stop() {
   {
     std::unique_lock lock(mutex_);
     stopping_ = true;
-    for (const int fd : open_) ::shutdown(fd, SHUT_RDWR);
+    // Who waits for a request stops waiting; who has an answer gets to send it.
+    for (const int fd : open_) ::shutdown(fd, SHUT_RD);
     work_.notify_all();
-    left_.wait(lock, [this] { return threads_ == 0; });
+    const auto ended = [this] { return threads_ == 0; };
+    if (!left_.wait_for(lock, kGrace, ended)) {
+      for (const int fd : open_) ::shutdown(fd, SHUT_RDWR);
+      left_.wait(lock, ended);
+    }
     finished = take_finished();
   }
   for (const pthread_t thread : finished) pthread_join(thread, nullptr);

@@ -2,16 +2,19 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
+#include <functional>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/api.h"
+#include "daemon/archive.h"
+#include "daemon/budget_desk.h"
 #include "daemon/http_server.h"
 #include "daemon/listener.h"
 #include "daemon/notify.h"
+#include "daemon/run_models.h"
 #include "daemon/run_registry.h"
 #include "daemon/version.h"
 #include "inspect/socket_path.h"
@@ -76,12 +79,21 @@ Result<void> open_sockets(const DaemonConfig& config, Listeners& listeners) {
   return listeners.add_tcp(config.listen, remote);
 }
 
-void reload(const Options& options, RunRegistry& registry) {
+void set_groups(const DaemonConfig& config, BudgetDesk& budgets) {
+  for (const auto& [name, total] : config.groups) {
+    if (auto set = budgets.set_total(name, total); !set) {
+      log_warn("group refused: name=" + name + " " + set.error().message);
+    }
+  }
+}
+
+void reload(const Options& options, RunRegistry& registry, BudgetDesk& budgets) {
   notify_systemd(reloading_message());
   const auto config = read_config(options);
   if (config) {
     set_log_level(config->log_level);
     registry.set_timeout(config->run_timeout_seconds);
+    set_groups(*config, budgets);
     log_info("configuration reloaded: file=" + options.config_file);
   } else {
     log_warn("configuration refused, the old one stays: " + config.error().message);
@@ -90,7 +102,7 @@ void reload(const Options& options, RunRegistry& registry) {
 }
 
 // Until a signal ends it.
-void serve(const Options& options, const sigset_t& signals, RunRegistry& registry, Api& api) {
+void serve(const sigset_t& signals, const std::function<void()>& reload_config, Api& api) {
   for (;;) {
     const timespec second{1, 0};
     const int signal = ::sigtimedwait(&signals, nullptr, &second);
@@ -98,7 +110,7 @@ void serve(const Options& options, const sigset_t& signals, RunRegistry& registr
       log_info("stopping: signal=" + std::to_string(signal));
       return;
     }
-    if (signal == SIGHUP) reload(options, registry);
+    if (signal == SIGHUP) reload_config();
     api.tick();
   }
 }
@@ -125,25 +137,40 @@ int run_daemon(const Options& options, const DaemonConfig& config) {
     log_warn(opened.error().message);
     return opened.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
   }
+  StoreOptions store;
+  store.path = database_path(config.database);
+  store.max_bytes = config.limits.database_bytes.count();
+  auto archive = Archive::open(store);
+  if (!archive) {
+    log_warn(archive.error().message);
+    return kExitFailed;
+  }
   const Clock clock = system_clocks();
   RunRegistry registry(
       clock, {static_cast<std::size_t>(config.limits.runs),
               static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds});
-  Api api({std::string(kVersion), listeners.sockets().front().name, database_path(config.database)},
-          clock, registry);
+  BudgetDesk budgets(registry, clock);
+  set_groups(config, budgets);
+  RunModels models(registry, **archive);
+  Api api({std::string(kVersion), listeners.sockets().front().name, store.path},
+          {clock, registry, budgets, models, **archive});
   HttpServer server(
       server_options(config), [&api](const ApiRequest& request) { return api.handle(request); },
       [&api](int status) { api.count_answer(status); });
+  api.count_connections([&server] { return server.open_connections(); });
   if (auto started = server.start(listeners.sockets()); !started) {
     log_warn(started.error().message);
     return kExitFailed;
   }
   for (const ListenSocket& socket : listeners.sockets()) log_info("listening: at=" + socket.name);
   notify_systemd("READY=1");
-  serve(options, signals, registry, api);
+  serve(
+      signals, [&] { reload(options, registry, budgets); }, api);
   notify_systemd("STOPPING=1");
   registry.stop();
   server.stop();
+  api.save_all();
+  (*archive)->stop();
   log_info("stopped");
   return kExitDone;
 }

@@ -6,15 +6,21 @@
 namespace pudica::daemon {
 namespace {
 
-constexpr std::array<Route, 11> kRoutes{{
+constexpr std::array<Route, 17> kRoutes{{
     {"GET", "/v1/version", &Api::get_version},
     {"GET", "/v1/runs", &Api::get_runs},
     {"POST", "/v1/runs", &Api::post_runs},
     {"GET", "/v1/runs/{id}", &Api::get_run},
     {"GET", "/v1/runs/{id}/plans", &Api::get_plans},
+    {"GET", "/v1/runs/{id}/explain", &Api::get_explain},
+    {"GET", "/v1/runs/{id}/estimate", &Api::get_estimate},
     {"PUT", "/v1/runs/{id}/budget", &Api::put_budget},
     {"POST", "/v1/runs/{id}/events", &Api::post_events},
     {"GET", "/v1/runs/{id}/commands", &Api::get_commands},
+    {"PUT", "/v1/groups/{name}", &Api::put_group},
+    {"GET", "/v1/models", &Api::get_models},
+    {"GET", "/v1/models/{fingerprint}", &Api::get_model},
+    {"GET", "/metrics", &Api::get_metrics},
     {"GET", "/v1/openapi.json", &Api::get_openapi},
     {"GET", "/", &Api::get_page},
     {"GET", "/assets/{path}", &Api::get_page},

@@ -79,7 +79,13 @@ void RunRegistry::grant(const std::string& id, const GrantedBudget& budget) {
   }
 }
 
-Result<void> RunRegistry::apply(const std::string& id, const EventBatch& batch) {
+void RunRegistry::remove(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  if (const RunPtr run = live(id)) run->changed.notify_all();
+  live_.erase(id);
+}
+
+Result<RunSummary> RunRegistry::apply(const std::string& id, const EventBatch& batch) {
   const std::lock_guard lock(mutex_);
   const RunPtr run = live(id);
   if (run == nullptr) return no_run(id);
@@ -93,7 +99,7 @@ Result<void> RunRegistry::apply(const std::string& id, const EventBatch& batch) 
     retire(run);
     break;  // nothing follows the end
   }
-  return {};
+  return run->state.plain();
 }
 
 Result<std::uint64_t> RunRegistry::push_budget(const std::string& id, const GrantedBudget& budget) {

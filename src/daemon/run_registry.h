@@ -46,8 +46,11 @@ class RunRegistry {
   Result<std::string> add(RunDescription description);
   void grant(const std::string& id, const GrantedBudget& budget);
 
-  // Takes in the events. Errors: kNotFound where no live run has the id.
-  Result<void> apply(const std::string& id, const EventBatch& batch);
+  // As if it had never registered.
+  void remove(const std::string& id);
+
+  // Takes in the events; the run after them. Errors: kNotFound where no live run has the id.
+  Result<RunSummary> apply(const std::string& id, const EventBatch& batch);
 
   // Sequence number of the command. Errors: kNotFound.
   Result<std::uint64_t> push_budget(const std::string& id, const GrantedBudget& budget);

@@ -7,6 +7,14 @@
 namespace pudica::daemon {
 namespace {
 
+RunPhase phase_of(const std::string& state) {
+  if (state == "learning") return RunPhase::kLearning;
+  if (state == "standing_down") return RunPhase::kStandingDown;
+  return RunPhase::kPlanning;
+}
+
+}  // namespace
+
 StepSummary summarize(const StepEvent& event) {
   const StepRecord& record = event.record;
   StepSummary step;
@@ -24,14 +32,6 @@ StepSummary summarize(const StepEvent& event) {
   step.learning = event.learning;
   return step;
 }
-
-RunPhase phase_of(const std::string& state) {
-  if (state == "learning") return RunPhase::kLearning;
-  if (state == "standing_down") return RunPhase::kStandingDown;
-  return RunPhase::kPlanning;
-}
-
-}  // namespace
 
 std::string_view to_string(RunPhase phase) {
   switch (phase) {

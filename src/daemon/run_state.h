@@ -35,6 +35,8 @@ struct StepSummary {
   bool learning = false;
 };
 
+StepSummary summarize(const StepEvent& event);
+
 // A budget in effect from `step` on; the last three are those of the first step under it.
 struct BudgetChange {
   std::int64_t at = 0;  // unix seconds

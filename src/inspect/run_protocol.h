@@ -40,6 +40,7 @@ struct RunDescription {
   std::optional<Bytes> floor_bytes;
   std::optional<Bytes> keep_all_bytes;
   std::optional<std::int64_t> steps_total;
+  std::int64_t steps_done = 0;  // before it registered: above 0 it uses its budget already
   std::string resume;  // the id it had before the daemon restarted; empty: none
 };
 

@@ -211,9 +211,11 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.fingerprint = name_of(reader, "fingerprint");
     run.group = name_of(reader, "group");
     run.resume = name_of(reader, "resume");
-    if (reader.has("versions")) {
-      const Json& versions = *reader.object("versions");
-      for (const auto& [name, version] : versions.items()) {
+    const Json* const versions = reader.has("versions") ? reader.object("versions") : nullptr;
+    if (versions != nullptr && !versions->is_object()) {
+      reader.fail("versions", "expected an object");
+    } else if (versions != nullptr) {
+      for (const auto& [name, version] : versions->items()) {
         if (version.is_string()) run.versions[name] = version.get<std::string>();
       }
     }
@@ -221,6 +223,7 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.floor_bytes = bytes_or_null(reader, "floor_bytes");
     run.keep_all_bytes = bytes_or_null(reader, "keep_all_bytes");
     if (reader.has("steps_total")) run.steps_total = reader.integer_or_null("steps_total");
+    if (reader.has("steps_done")) run.steps_done = reader.integer("steps_done");
     return run;
   });
 }
@@ -231,9 +234,8 @@ Result<Registration> parse_registration(std::string_view text) {
     registration.id = name_of(reader, "id");
     registration.protocol = reader.integer("protocol");
     registration.budget_bytes = bytes_or_null(reader, "budget_bytes");
-    if (reader.has("state") && !reader.object("state")->is_null()) {
-      registration.state = reader.text("state");
-    }
+    const Json* const state = reader.has("state") ? reader.object("state") : nullptr;
+    if (state != nullptr && !state->is_null()) registration.state = reader.text("state");
     registration.heartbeat_seconds = reader.number("heartbeat_seconds");
     registration.timeout_seconds = reader.number("timeout_seconds");
     return registration;

@@ -121,7 +121,7 @@ ApiReply Api::get_page(const ApiRequest& request) {
 }
 
 void Api::save(const std::string& id) {
-  if (const auto run = parts_.registry.find(id)) parts_.archive.save(*run);
+  if (const auto run = parts_.registry.find_without_steps(id)) parts_.archive.save(*run);
 }
 
 void Api::save_all() {

@@ -17,9 +17,10 @@ constexpr std::array<const char*, 5> kDetails{"budgets", "structure", "learned",
 
 StoredRun stored(const RunDetail& detail) {
   const RunSummary& run = detail.summary;
-  RunDetail without_steps = detail;
-  without_steps.steps.clear();
-  Json json = to_json(without_steps);
+  RunDetail kept = detail;
+  kept.steps.clear();
+  if (run.live()) kept.snapshot = nullptr;  // large, and read at the end
+  Json json = to_json(kept);
   json.erase("steps");
   json["learned"] = Json();  // large, and found again in the learned state
   return {run.id,
@@ -58,7 +59,8 @@ Result<std::unique_ptr<Archive>> Archive::open(const StoreOptions& options) {
 
 void Archive::save(const RunDetail& run) {
   StoredRun row = stored(run);
-  std::string plans = run.snapshot == nullptr ? std::string() : inspect::dump(plans_json(run), -1);
+  const bool has_plans = run.snapshot != nullptr && !run.summary.live();
+  std::string plans = has_plans ? inspect::dump(plans_json(run), -1) : std::string();
   const std::size_t bytes = row.summary_json.size() + plans.size();
   writer_.post(
       [row = std::move(row), plans = std::move(plans)](Store& store) -> Result<void> {

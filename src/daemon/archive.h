@@ -26,6 +26,7 @@ class Archive {
   // Opens the store; runs that it holds without an end are lost. Errors: those of Store::open.
   static Result<std::unique_ptr<Archive>> open(const StoreOptions& options);
 
+  // Without regard to its steps; its plans only where it has ended.
   void save(const RunDetail& run);
   void save_steps(const std::string& run, std::vector<StepSummary> steps);
   void save(const ModelStats& model, std::string state);

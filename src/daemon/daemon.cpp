@@ -115,6 +115,11 @@ void serve(const sigset_t& signals, const std::function<void()>& reload_config, 
   }
 }
 
+Finished failed(const Error& error) {
+  const bool usage = error.code == ErrorCode::kInvalidArgument;
+  return {usage ? kExitUsage : kExitFailed, "pudicad: " + error.message + "\n"};
+}
+
 HttpServerOptions server_options(const DaemonConfig& config) {
   HttpServerOptions out;
   out.connections = static_cast<std::size_t>(config.limits.connections);
@@ -126,7 +131,7 @@ HttpServerOptions server_options(const DaemonConfig& config) {
 
 }  // namespace
 
-int run_daemon(const Options& options, const DaemonConfig& config) {
+Finished run_daemon(const Options& options, const DaemonConfig& config) {
   set_log_level(config.log_level);
   tune_allocator();
   raise_descriptor_limit(static_cast<std::size_t>(config.limits.connections));
@@ -134,16 +139,14 @@ int run_daemon(const Options& options, const DaemonConfig& config) {
 
   Listeners listeners;
   if (auto opened = open_sockets(config, listeners); !opened) {
-    log_warn(opened.error().message);
-    return opened.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+    return failed(opened.error());
   }
   StoreOptions store;
   store.path = database_path(config.database);
   store.max_bytes = config.limits.database_bytes.count();
   auto archive = Archive::open(store);
   if (!archive) {
-    log_warn(archive.error().message);
-    return kExitFailed;
+    return failed(archive.error());
   }
   const Clock clock = system_clocks();
   RunRegistry registry(
@@ -159,8 +162,7 @@ int run_daemon(const Options& options, const DaemonConfig& config) {
       [&api](int status) { api.count_answer(status); });
   api.count_connections([&server] { return server.open_connections(); });
   if (auto started = server.start(listeners.sockets()); !started) {
-    log_warn(started.error().message);
-    return kExitFailed;
+    return failed(started.error());
   }
   for (const ListenSocket& socket : listeners.sockets()) log_info("listening: at=" + socket.name);
   notify_systemd("READY=1");
@@ -172,7 +174,7 @@ int run_daemon(const Options& options, const DaemonConfig& config) {
   api.save_all();
   (*archive)->stop();
   log_info("stopped");
-  return kExitDone;
+  return {kExitDone, {}};
 }
 
 }  // namespace pudica::daemon

@@ -5,7 +5,7 @@
 
 namespace pudica::daemon {
 
-// Serves until SIGTERM or SIGINT; the exit code. Requires: no other thread runs yet.
-int run_daemon(const Options& options, const DaemonConfig& config);
+// Serves until SIGTERM or SIGINT, or says why it cannot. Requires: no other thread runs yet.
+Finished run_daemon(const Options& options, const DaemonConfig& config);
 
 }  // namespace pudica::daemon

@@ -10,11 +10,12 @@ namespace {
 
 int run(int argc, const char* const* argv) {
   using namespace pudica::daemon;
+  const auto end = [](const Finished& finished) {
+    (finished.exit_code == kExitDone ? std::cout : std::cerr) << finished.text;
+    return finished.exit_code;
+  };
   const auto parsed = parse_options(argc, argv);
-  if (const auto* const finished = std::get_if<Finished>(&parsed)) {
-    (finished->exit_code == kExitDone ? std::cout : std::cerr) << finished->text;
-    return finished->exit_code;
-  }
+  if (const auto* const finished = std::get_if<Finished>(&parsed)) return end(*finished);
   const auto& options = std::get<Options>(parsed);
   const auto config = read_config(options);
   if (!config) {
@@ -25,7 +26,7 @@ int run(int argc, const char* const* argv) {
     std::cout << "the configuration is good\n";
     return kExitDone;
   }
-  return run_daemon(options, *config);
+  return end(run_daemon(options, *config));
 }
 
 }  // namespace

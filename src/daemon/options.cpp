@@ -1,5 +1,7 @@
 #include "daemon/options.h"
 
+#include <cstdlib>
+
 #include <CLI/CLI.hpp>
 
 #include "daemon/version.h"
@@ -76,6 +78,14 @@ Result<DaemonConfig> read_config(const Options& options) {
   const auto take = [](const std::optional<std::string>& given, std::string& value) {
     if (given) value = *given;
   };
+  // Arguments over environment over file.
+  const auto environment = [](const char* name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  };
+  take(environment("PUDICA_SOCKET"), config.socket);
+  take(environment("PUDICA_LOG"), config.log_level);
   take(options.socket, config.socket);
   take(options.socket_group, config.socket_group);
   take(options.database, config.database);

@@ -33,7 +33,8 @@ struct Finished {
 
 std::variant<Options, Finished> parse_options(int argc, const char* const* argv);
 
-// File (if any) below command line. Errors: every fault of the file, one a line.
+// File (if any) below environment (PUDICA_SOCKET, PUDICA_LOG) below command line. Errors: every
+// fault of the file, one a line.
 Result<DaemonConfig> read_config(const Options& options);
 
 }  // namespace pudica::daemon

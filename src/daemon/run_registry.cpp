@@ -182,11 +182,14 @@ std::vector<std::string> RunRegistry::ids_of(const std::string& id_or_name) cons
 
 std::optional<RunDetail> RunRegistry::find(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  if (const RunPtr run = live(id)) return run->state.detail();
-  const auto found = std::ranges::find_if(
-      ended_, [&id](const RunPtr& run) { return run->state.plain().id == id; });
-  if (found == ended_.end()) return std::nullopt;
-  return (*found)->state.detail();
+  const RunPtr run = live_or_ended(id);
+  return run == nullptr ? std::nullopt : std::optional(run->state.detail());
+}
+
+std::optional<RunDetail> RunRegistry::find_without_steps(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const RunPtr run = live_or_ended(id);
+  return run == nullptr ? std::nullopt : std::optional(run->state.detail_without_steps());
 }
 
 std::size_t RunRegistry::live_count() const {
@@ -197,6 +200,13 @@ std::size_t RunRegistry::live_count() const {
 RunRegistry::RunPtr RunRegistry::live(const std::string& id) const {
   const auto found = live_.find(id);
   return found == live_.end() ? nullptr : found->second;
+}
+
+RunRegistry::RunPtr RunRegistry::live_or_ended(const std::string& id) const {
+  if (RunPtr run = live(id)) return run;
+  const auto found = std::ranges::find_if(
+      ended_, [&id](const RunPtr& run) { return run->state.plain().id == id; });
+  return found == ended_.end() ? nullptr : *found;
 }
 
 RunRegistry::RunPtr RunRegistry::take_ended(const std::string& id) {

@@ -72,6 +72,8 @@ class RunRegistry {
   // The run of that id, live or ended; else the live runs of that name, else the ended ones.
   [[nodiscard]] std::vector<std::string> ids_of(const std::string& id_or_name) const;
   [[nodiscard]] std::optional<RunDetail> find(const std::string& id) const;
+  // The same without its steps, which are the most of it.
+  [[nodiscard]] std::optional<RunDetail> find_without_steps(const std::string& id) const;
   [[nodiscard]] std::size_t live_count() const;
 
  private:
@@ -88,6 +90,7 @@ class RunRegistry {
 
   // All below: with mutex_ held.
   RunPtr live(const std::string& id) const;
+  RunPtr live_or_ended(const std::string& id) const;
   RunPtr take_ended(const std::string& id);
   std::string new_id();
   void retire(const RunPtr& run);

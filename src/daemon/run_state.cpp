@@ -130,12 +130,14 @@ RunSummary RunState::summary() const {
   return out;
 }
 
+RunDetail RunState::detail_without_steps() const {
+  return {summary(), {}, {budgets_.begin(), budgets_.end()}, snapshot_, model_};
+}
+
 RunDetail RunState::detail() const {
-  return {summary(),
-          {steps_.begin(), steps_.end()},
-          {budgets_.begin(), budgets_.end()},
-          snapshot_,
-          model_};
+  RunDetail out = detail_without_steps();
+  out.steps.assign(steps_.begin(), steps_.end());
+  return out;
 }
 
 void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {

@@ -114,6 +114,7 @@ class RunState {
   [[nodiscard]] const RunSummary& plain() const { return summary_; }  // without the statistics
   [[nodiscard]] RunSummary summary() const;
   [[nodiscard]] RunDetail detail() const;
+  [[nodiscard]] RunDetail detail_without_steps() const;
 
  private:
   struct AskedBudget {

@@ -99,7 +99,7 @@ def mutated(value, chance):
     value = json.loads(json.dumps(value))
     node = value
     while isinstance(node, (dict, list)) and node:
-        key = chance.choice(list(node)) if isinstance(node, dict) else chance.randrange(len(node))
+        key = chance.choice(list(node) if isinstance(node, dict) else range(len(node)))
         if not isinstance(node[key], (dict, list)) or chance.random() < 0.4:
             if isinstance(node, dict) and chance.random() < 0.3:
                 del node[key]

@@ -74,6 +74,11 @@ if(pudica_programs)
                                              COMPONENT pudica_programs)
 endif()
 
+if(TARGET pudicad)
+  install(FILES "${PROJECT_SOURCE_DIR}/docs/man/pudicad.8"
+          DESTINATION "${CMAKE_INSTALL_MANDIR}/man8" COMPONENT pudica_programs)
+endif()
+
 include(CMakePackageConfigHelpers)
 # The torch that was built against is tried first: another version's ABI differs.
 set(PUDICA_TORCH_DIR "$CACHE{Torch_DIR}")

@@ -67,6 +67,7 @@ std::string to_json(const RunDescription& run) {
   out["floor_bytes"] = bytes_or_null(run.floor_bytes);
   out["keep_all_bytes"] = bytes_or_null(run.keep_all_bytes);
   out["steps_total"] = run.steps_total ? Json(*run.steps_total) : Json();
+  out["steps_done"] = run.steps_done;
   out["resume"] = run.resume;
   return inspect::dump(out, -1);
 }

@@ -20,6 +20,7 @@ inline constexpr std::int64_t kProtocol = 1;        // the newest that this prog
 inline constexpr std::int64_t kProtocolOldest = 1;  // and the oldest
 inline constexpr std::size_t kMaxEventsPerBatch = 4096;
 inline constexpr std::size_t kMaxBodyBytes = std::size_t{4} << 20U;
+inline constexpr std::size_t kMaxJsonDepth = 64;  // lists and objects within each other
 
 // What a run says of itself when it registers.
 struct RunDescription {
@@ -39,6 +40,7 @@ struct RunDescription {
   std::optional<Bytes> floor_bytes;
   std::optional<Bytes> keep_all_bytes;
   std::optional<std::int64_t> steps_total;
+  std::int64_t steps_done = 0;  // before it registered: above 0 it uses its budget already
   std::string resume;  // the id it had before the daemon restarted; empty: none
 };
 
@@ -57,8 +59,22 @@ struct StepEvent {
   bool learning = false;
   std::int64_t recomputed = 0;  // layer calls run again
 };
+// What of a snapshot is wanted at every turn; a field that it lacks stays as it is here.
+struct SnapshotFields {
+  std::string state;
+  std::string state_reason;
+  Bytes margin_bytes{0};
+  Bytes base_bytes{0};
+  std::int64_t learning_steps = 0;
+  std::int64_t revocations = 0;
+  std::int64_t overruns = 0;
+  std::int64_t cache_hits = 0;
+  std::int64_t cache_misses = 0;
+  std::int64_t cache_plans = 0;
+};
 struct SnapshotEvent {
-  std::string snapshot;  // snapshot_to_json()
+  std::string snapshot;   // snapshot_to_json()
+  SnapshotFields fields;  // filled by the reader
 };
 struct ModelEvent {
   std::string state;
@@ -94,7 +110,8 @@ struct Command {
 };
 
 // The writers never throw. The readers' errors: kInvalidArgument naming the field, the value seen
-// and the value expected; fields and events not known are passed over.
+// and the value expected; fields and events not known are passed over. Texts nested deeper than
+// kMaxJsonDepth are refused before they are read.
 std::string to_json(const RunDescription& description);
 Result<RunDescription> parse_run_description(std::string_view text);
 std::string to_json(const Registration& registration);
@@ -103,5 +120,8 @@ std::string to_json(const EventBatch& batch);
 Result<EventBatch> parse_event_batch(std::string_view text);
 std::string to_json(const std::vector<Command>& commands);
 Result<std::vector<Command>> parse_commands(std::string_view text);
+
+// How deep the brackets of a JSON text go; of other text something.
+std::size_t json_depth(std::string_view text);
 
 }  // namespace pudica

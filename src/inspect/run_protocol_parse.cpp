@@ -1,4 +1,5 @@
 // Reading what runs and the daemon tell each other; run_protocol.cpp writes it.
+#include <algorithm>
 #include <utility>
 
 #include "inspect/field_reader.h"
@@ -37,6 +38,10 @@ std::optional<Bytes> bytes_or_null(FieldReader& reader, const char* field) {
 // Applies `read` to the JSON object of a text; what it throws or refuses becomes an error.
 template <typename T, typename Read>
 Result<T> read_text(std::string_view text, const char* what, const Read& read) {
+  if (const std::size_t depth = json_depth(text); depth > kMaxJsonDepth) {
+    return invalid_argument(std::string(what) + ": nested " + std::to_string(depth) +
+                            " deep, expected at most " + std::to_string(kMaxJsonDepth));
+  }
   try {
     const Json root = Json::parse(text.begin(), text.end());
     if (!root.is_object()) {
@@ -70,11 +75,44 @@ StepEvent step_event(FieldReader& reader) {
   return event;
 }
 
+std::int64_t integer_or_zero(const Json& object, const char* field) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+std::string text_or_empty(const Json& object, const char* field) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+SnapshotFields snapshot_fields(const Json& snapshot) {
+  SnapshotFields fields;
+  fields.state = text_or_empty(snapshot, "state");
+  fields.state_reason = text_or_empty(snapshot, "state_reason");
+  fields.margin_bytes = Bytes(integer_or_zero(snapshot, "margin_bytes"));
+  fields.base_bytes = Bytes(integer_or_zero(snapshot, "base_bytes"));
+  if (const auto counters = snapshot.find("counters");
+      counters != snapshot.end() && counters->is_object()) {
+    fields.learning_steps = integer_or_zero(*counters, "learning_steps");
+    fields.revocations = integer_or_zero(*counters, "revocations");
+    fields.overruns = integer_or_zero(*counters, "overruns");
+  }
+  if (const auto cache = snapshot.find("cache"); cache != snapshot.end() && cache->is_object()) {
+    fields.cache_hits = integer_or_zero(*cache, "hits");
+    fields.cache_misses = integer_or_zero(*cache, "misses");
+    fields.cache_plans = integer_or_zero(*cache, "plans");
+  }
+  return fields;
+}
+
 SnapshotEvent snapshot_event(FieldReader& reader) {
   const Json* const snapshot = reader.object("snapshot");
   if (snapshot == nullptr) return {};
-  if (!snapshot->is_object()) reader.fail("snapshot", "expected an object");
-  return {inspect::dump(*snapshot, -1)};
+  if (!snapshot->is_object()) {
+    reader.fail("snapshot", "expected an object");
+    return {};
+  }
+  return {inspect::dump(*snapshot, -1), snapshot_fields(*snapshot)};
 }
 
 BudgetEvent budget_event(FieldReader& reader) {
@@ -138,6 +176,26 @@ std::vector<T> read_list(FieldReader& reader, const char* field, const Read& rea
 
 }  // namespace
 
+std::size_t json_depth(std::string_view text) {
+  std::size_t depth = 0;
+  std::size_t deepest = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char character = text[i];
+    if (quoted) {
+      if (character == '\\') ++i;
+      if (character == '"') quoted = false;
+    } else if (character == '"') {
+      quoted = true;
+    } else if (character == '[' || character == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((character == ']' || character == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
 Result<RunDescription> parse_run_description(std::string_view text) {
   return read_text<RunDescription>(text, "registration", [](FieldReader& reader) {
     RunDescription run;
@@ -153,9 +211,11 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.fingerprint = name_of(reader, "fingerprint");
     run.group = name_of(reader, "group");
     run.resume = name_of(reader, "resume");
-    if (reader.has("versions")) {
-      const Json& versions = *reader.object("versions");
-      for (const auto& [name, version] : versions.items()) {
+    const Json* const versions = reader.has("versions") ? reader.object("versions") : nullptr;
+    if (versions != nullptr && !versions->is_object()) {
+      reader.fail("versions", "expected an object");
+    } else if (versions != nullptr) {
+      for (const auto& [name, version] : versions->items()) {
         if (version.is_string()) run.versions[name] = version.get<std::string>();
       }
     }
@@ -163,6 +223,7 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.floor_bytes = bytes_or_null(reader, "floor_bytes");
     run.keep_all_bytes = bytes_or_null(reader, "keep_all_bytes");
     if (reader.has("steps_total")) run.steps_total = reader.integer_or_null("steps_total");
+    if (reader.has("steps_done")) run.steps_done = reader.integer("steps_done");
     return run;
   });
 }
@@ -173,9 +234,8 @@ Result<Registration> parse_registration(std::string_view text) {
     registration.id = name_of(reader, "id");
     registration.protocol = reader.integer("protocol");
     registration.budget_bytes = bytes_or_null(reader, "budget_bytes");
-    if (reader.has("state") && !reader.object("state")->is_null()) {
-      registration.state = reader.text("state");
-    }
+    const Json* const state = reader.has("state") ? reader.object("state") : nullptr;
+    if (state != nullptr && !state->is_null()) registration.state = reader.text("state");
     registration.heartbeat_seconds = reader.number("heartbeat_seconds");
     registration.timeout_seconds = reader.number("timeout_seconds");
     return registration;

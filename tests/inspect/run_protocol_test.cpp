@@ -111,6 +111,33 @@ TEST(RunProtocol, NamesWhatIsWrong) {
   EXPECT_THAT(parse_event_batch(events + "]}").error().message, HasSubstr("at most 4096"));
 }
 
+TEST(RunProtocol, FieldsAfterAFaultAreNotTouched) {
+  EXPECT_FALSE(parse_run_description(R"({"protocol":"x","budget_bytes":1,"versions":{}})"));
+  EXPECT_FALSE(parse_run_description(R"({"protocol":1,"budget_bytes":1,"versions":7})"));
+  EXPECT_FALSE(parse_registration(R"({"id":7,"state":null})"));
+}
+
+TEST(RunProtocol, DeepTextsAreRefusedUnread) {
+  EXPECT_EQ(json_depth(R"({"a":[1,"[[[\"[["]})"), 2U);
+  EXPECT_EQ(json_depth("]]]["), 1U);
+  const std::string deep(1000000, '[');
+  EXPECT_THAT(parse_event_batch(R"({"events":)" + deep).error().message, HasSubstr("nested"));
+  EXPECT_THAT(parse_commands(deep).error().message, HasSubstr("at most 64"));
+}
+
+TEST(RunProtocol, SnapshotIsReadForWhatIsWantedAtEveryTurn) {
+  const auto batch = parse_event_batch(
+      R"({"events":[{"type":"snapshot","snapshot":{"state":"planning","base_bytes":5,
+          "counters":{"overruns":2},"cache":{"hits":3},"margin_bytes":"odd"}}]})");
+  ASSERT_TRUE(batch.has_value());
+  const auto& fields = std::get<SnapshotEvent>(batch->events[0]).fields;
+  EXPECT_EQ(fields.state, "planning");
+  EXPECT_EQ(fields.base_bytes, Bytes(5));
+  EXPECT_EQ(fields.overruns, 2);
+  EXPECT_EQ(fields.cache_hits, 3);
+  EXPECT_EQ(fields.margin_bytes, Bytes(0));
+}
+
 TEST(SocketPath, FirstGivenWins) {
   const auto environment = [](const std::string& name) -> std::optional<std::string> {
     if (name == "PUDICA_SOCKET") return "/named";

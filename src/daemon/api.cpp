@@ -1,0 +1,145 @@
+// Reading: version, runs, plans, the page.
+#include "daemon/api.h"
+
+#include <set>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/assets.h"
+#include "daemon/run_json.h"
+
+namespace pudica::daemon {
+
+using inspect::Json;
+
+namespace {
+
+constexpr std::int64_t kEndedRunsListed = 200;
+constexpr double kSaveEverySeconds = 10;
+
+}  // namespace
+
+Api::Api(DaemonFacts facts, ApiParts parts)
+    : facts_(std::move(facts)),
+      parts_(std::move(parts)),
+      started_at_(parts_.clock.unix_seconds()),
+      started_(parts_.clock.monotonic_seconds()),
+      saved_all_at_(started_) {}
+
+void Api::count_connections(std::function<std::size_t()> open) {
+  counters_.open_connections = std::move(open);
+}
+
+void Api::count_answer(int status) {
+  const std::lock_guard lock(answers_mutex_);
+  ++answers_[status];
+}
+
+Api::Found Api::find(const std::string& id_or_name) const {
+  const std::vector<std::string> ids = parts_.registry.ids_of(id_or_name);
+  if (ids.empty()) {
+    return {std::nullopt, error_reply(404, "no run has the id or name '" + id_or_name + "'")};
+  }
+  if (ids.size() > 1) {
+    std::string list;
+    for (const std::string& id : ids) list += (list.empty() ? "" : ", ") + id;
+    return {std::nullopt, error_reply(409, std::to_string(ids.size()) + " runs are named '" +
+                                               id_or_name + "', expected one id of " + list)};
+  }
+  auto run = parts_.registry.find(ids.front());
+  if (run) return {std::move(run), {}};
+  return {std::nullopt, error_reply(404, "the run '" + id_or_name + "' is gone")};
+}
+
+ApiReply Api::get_version(const ApiRequest& /*request*/) {
+  Json out;
+  out["name"] = "pudicad";
+  out["version"] = facts_.version;
+  out["protocol"] = kProtocol;
+  out["protocol_min"] = kProtocolOldest;
+  out["pid"] = ::getpid();
+  out["started_at"] = format_time(started_at_);
+  out["uptime_seconds"] = parts_.clock.monotonic_seconds() - started_;
+  out["socket"] = facts_.socket;
+  out["database"] = facts_.database;
+  return json_reply(200, out);
+}
+
+ApiReply Api::get_runs(const ApiRequest& request) {
+  const auto all = request.query.find("all");
+  const bool wants_all = all != request.query.end() && all->second == "true";
+  if (all != request.query.end() && !wants_all && all->second != "false") {
+    return error_reply(400, "all: '" + all->second + "', expected true or false");
+  }
+  Json runs = Json::array();
+  std::set<std::string> listed;
+  const auto which = wants_all ? RunRegistry::Which::kAll : RunRegistry::Which::kLive;
+  for (const RunSummary& run : parts_.registry.list(which)) {
+    runs.push_back(to_json(run));
+    listed.insert(run.id);
+  }
+  if (wants_all) {
+    for (Json& run : parts_.archive.runs(kEndedRunsListed)) {
+      const auto id = run.value("id", std::string());
+      if (listed.insert(id).second) runs.push_back(std::move(run));
+    }
+  }
+  Json groups = Json::array();
+  for (const GroupView& group : parts_.budgets.view()) groups.push_back(to_json(group));
+  return json_reply(200, {{"runs", std::move(runs)}, {"groups", std::move(groups)}});
+}
+
+ApiReply Api::get_run(const ApiRequest& request) {
+  const Found found = find(request.captures.at(0));
+  if (found.run) return json_reply(200, to_json(*found.run));
+  if (found.refusal.status != 404) return found.refusal;
+  const auto kept = parts_.archive.run(request.captures.at(0));
+  return kept ? json_reply(200, *kept) : found.refusal;
+}
+
+ApiReply Api::get_plans(const ApiRequest& request) {
+  const Found found = find(request.captures.at(0));
+  if (found.run) return json_reply(200, plans_json(*found.run));
+  if (found.refusal.status != 404) return found.refusal;
+  const auto kept = parts_.archive.plans(request.captures.at(0));
+  return kept ? json_reply(200, *kept) : found.refusal;
+}
+
+ApiReply Api::get_openapi(const ApiRequest& /*request*/) {
+  ApiReply reply;
+  reply.body = openapi_document();
+  return reply;
+}
+
+ApiReply Api::get_page(const ApiRequest& request) {
+  const auto asset = find_asset(request.path);
+  if (!asset) return error_reply(404, "nothing is at " + request.path.substr(0, 200));
+  ApiReply reply;
+  reply.content_type = asset->content_type;
+  reply.body = asset->content;
+  return reply;
+}
+
+void Api::save(const std::string& id) {
+  if (const auto run = parts_.registry.find_without_steps(id)) parts_.archive.save(*run);
+}
+
+void Api::save_all() {
+  for (const RunSummary& run : parts_.registry.list(RunRegistry::Which::kLive)) save(run.id);
+}
+
+void Api::tick() {
+  for (const std::string& id : parts_.registry.expire()) {
+    log_info("run lost: id=" + id);
+    parts_.budgets.lost(id);
+    save(id);
+  }
+  parts_.budgets.tick();
+  parts_.models.tick();
+  const double now = parts_.clock.monotonic_seconds();
+  if (now - saved_all_at_ < kSaveEverySeconds) return;
+  saved_all_at_ = now;
+  save_all();
+}
+
+}  // namespace pudica::daemon

@@ -1,0 +1,130 @@
+// Questions to what was learned: explain, estimate, models; the metrics.
+#include <algorithm>
+
+#include "daemon/api.h"
+#include "daemon/metrics.h"
+
+namespace pudica::daemon {
+namespace {
+
+using inspect::Json;
+
+struct Question {
+  std::string shape;
+  Bytes budget_bytes{0};
+};
+
+// The budget left out is the run's own.
+Result<Question> question_of(const ApiRequest& request, const RunSummary& run) {
+  const auto shape = request.query.find("shape");
+  if (shape == request.query.end() || shape->second.empty()) {
+    return invalid_argument("shape: missing, expected one such as shape=12x384");
+  }
+  Question out{shape->second, run.budget_bytes};
+  const auto budget = request.query.find("budget");
+  if (budget == request.query.end()) return out;
+  auto bytes = parse_bytes(budget->second);
+  if (!bytes) return bytes.error().with_context("budget");
+  if (*bytes <= Bytes(0)) return invalid_argument("budget: 0, expected at least one byte");
+  out.budget_bytes = *bytes;
+  return out;
+}
+
+// The modes of the plan that the run has for this key; nullopt where it has none.
+std::optional<std::vector<Mode>> cached_modes(const RunDetail& run, const std::string& key) {
+  if (run.snapshot == nullptr) return std::nullopt;
+  const Json snapshot = Json::parse(*run.snapshot, nullptr, false);
+  const auto plans = snapshot.is_object() ? snapshot.find("plans") : snapshot.end();
+  if (!snapshot.is_object() || plans == snapshot.end() || !plans->is_array()) return std::nullopt;
+  for (const Json& cached : *plans) {
+    if (!cached.is_object() || cached.value("key", Json()) != Json(key)) continue;
+    const auto plan = cached.find("plan");
+    if (plan == cached.end() || !plan->is_object()) return std::nullopt;
+    const auto modes = plan->find("modes");
+    if (modes == plan->end() || !modes->is_array()) return std::nullopt;
+    std::vector<Mode> out;
+    for (const Json& mode : *modes) {
+      const auto parsed = parse_mode(mode.is_string() ? mode.get<std::string>() : std::string());
+      if (!parsed) return std::nullopt;
+      out.push_back(*parsed);
+    }
+    return out;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ApiReply Api::get_estimate(const ApiRequest& request) {
+  const Found found = find(request.captures.at(0));
+  if (!found.run) return found.refusal;
+  const auto question = question_of(request, found.run->summary);
+  if (!question) return error_reply(question.error());
+  const auto view = parts_.models.view(*found.run);
+  if (!view) return error_reply(view.error());
+  const auto estimate = (*view)->estimate(question->shape, question->budget_bytes);
+  if (!estimate) return error_reply(estimate.error());
+  ApiReply reply;
+  reply.body = to_json(*estimate, found.run->summary.id);
+  return reply;
+}
+
+ApiReply Api::get_explain(const ApiRequest& request) {
+  const Found found = find(request.captures.at(0));
+  if (!found.run) return found.refusal;
+  const auto question = question_of(request, found.run->summary);
+  if (!question) return error_reply(question.error());
+  const auto view = parts_.models.view(*found.run);
+  if (!view) return error_reply(view.error());
+  auto explanation = (*view)->explain(question->shape, question->budget_bytes);
+  if (!explanation) return error_reply(explanation.error());
+  // Under its own budget the run's plan counts, not the one that would be made now.
+  if (question->budget_bytes == found.run->summary.budget_bytes) {
+    if (const auto modes = cached_modes(*found.run, explanation->key.to_named_string())) {
+      auto own = (*view)->explain(question->shape, question->budget_bytes, *modes);
+      if (own) explanation = std::move(own);
+    }
+  }
+  ApiReply reply;
+  reply.body = to_json(*explanation, found.run->summary.id);
+  return reply;
+}
+
+ApiReply Api::get_models(const ApiRequest& /*request*/) {
+  ApiReply reply;
+  reply.body = to_json(parts_.models.stats());
+  return reply;
+}
+
+ApiReply Api::get_model(const ApiRequest& request) {
+  const std::string& fingerprint = request.captures.at(0);
+  auto state = parts_.models.state(fingerprint);
+  if (!state)
+    return error_reply(404, "nothing is learned of the fingerprint '" + fingerprint + "'");
+  return json_reply(200, {{"fingerprint", fingerprint}, {"state", std::move(*state)}});
+}
+
+ApiReply Api::get_metrics(const ApiRequest& /*request*/) {
+  DaemonMetrics daemon;
+  daemon.version = facts_.version;
+  daemon.uptime_seconds = parts_.clock.monotonic_seconds() - started_;
+  {
+    const std::lock_guard lock(answers_mutex_);
+    daemon.answers = answers_;
+  }
+  daemon.events = counters_.events;
+  daemon.runs_registered = counters_.runs_registered;
+  daemon.open_connections = static_cast<std::int64_t>(counters_.open_connections());
+  daemon.models = static_cast<std::int64_t>(parts_.models.stats().size());
+  const ArchiveStats archive = parts_.archive.stats();
+  daemon.database_bytes = archive.bytes;
+  daemon.written = archive.writer.written;
+  daemon.dropped_writes = archive.writer.dropped;
+  ApiReply reply;
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  reply.body =
+      to_prometheus(daemon, parts_.registry.list(RunRegistry::Which::kLive), parts_.budgets.view());
+  return reply;
+}
+
+}  // namespace pudica::daemon

@@ -1,0 +1,172 @@
+// For training processes and operators: registration, events, commands, budgets.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/log.h"
+#include "daemon/api.h"
+#include "inspect/field_reader.h"
+
+namespace pudica::daemon {
+namespace {
+
+using inspect::Json;
+
+constexpr std::int64_t kLongestWaitSeconds = 60;
+constexpr std::size_t kMaxGroupName = 256;
+constexpr double kHeartbeatsPerTimeout = 3;
+
+// An integer of the query; `fallback` where it is not given.
+Result<std::int64_t> query_integer(const ApiRequest& request, const char* name,
+                                   std::int64_t fallback, std::int64_t most) {
+  const auto found = request.query.find(name);
+  if (found == request.query.end()) return fallback;
+  const std::string& text = found->second;
+  std::int64_t value = 0;
+  const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status == std::errc() && rest == text.data() + text.size() && value >= 0 && value <= most) {
+    return value;
+  }
+  return invalid_argument(std::string(name) + ": '" + text.substr(0, 60) +
+                          "', expected an integer from 0 to " + std::to_string(most));
+}
+
+Result<Bytes> bytes_field(const std::string& body, const char* field) {
+  if (json_depth(body) > kMaxJsonDepth) return invalid_argument("the body is nested too deeply");
+  const Json root = Json::parse(body, nullptr, false);
+  if (!root.is_object()) {
+    return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +
+                            "\": \"18GiB\"}");
+  }
+  inspect::FieldReader reader(root, "");
+  if (reader.has(field) && root[field].is_string()) {
+    auto bytes = parse_bytes(root[field].get<std::string>());
+    if (!bytes) return bytes.error().with_context(field);
+    if (*bytes > Bytes(0)) return bytes;
+    return invalid_argument(std::string(field) + ": " + root[field].get<std::string>() +
+                            ", expected at least one byte");
+  }
+  const std::int64_t count = reader.integer(field, 1);
+  if (!reader.ok()) return reader.error();
+  return Bytes(count);
+}
+
+}  // namespace
+
+ApiReply Api::post_runs(const ApiRequest& request) {
+  auto description = parse_run_description(request.body);
+  if (!description) return error_reply(description.error());
+  if (description->protocol < kProtocolOldest || description->protocol_min > kProtocol) {
+    return error_reply(426, "the run speaks protocol " + std::to_string(description->protocol_min) +
+                                " to " + std::to_string(description->protocol) +
+                                ", this daemon protocol " + std::to_string(kProtocolOldest) +
+                                " to " + std::to_string(kProtocol));
+  }
+  Registration registration;
+  registration.protocol = std::min(description->protocol, kProtocol);
+  registration.timeout_seconds = parts_.registry.timeout_seconds();
+  registration.heartbeat_seconds = registration.timeout_seconds / kHeartbeatsPerTimeout;
+  const RunDescription about = *description;
+  auto id = parts_.registry.add(std::move(*description));
+  if (!id) return error_reply(id.error());
+  registration.id = *id;
+  registration.state = parts_.models.state(about.fingerprint);
+  const auto granted = parts_.budgets.join(*id, about);
+  if (!granted) {
+    // It may train without the daemon; a member that does not fit would break the group's promise.
+    parts_.registry.remove(*id);
+    return error_reply(granted.error());
+  }
+  if (*granted) {
+    registration.budget_bytes = **granted;
+    parts_.registry.grant(*id, {**granted, "group"});
+  }
+  ++counters_.runs_registered;
+  log_info("run registered: id=" + *id + " name=" + about.name +
+           " pid=" + std::to_string(about.pid) + (about.resume == *id ? " resumed=true" : ""));
+  save(*id);
+  ApiReply reply;
+  reply.status = 201;
+  reply.body = pudica::to_json(registration);
+  return reply;
+}
+
+ApiReply Api::post_events(const ApiRequest& request) {
+  const std::string& id = request.captures.at(0);
+  const auto batch = parse_event_batch(request.body);
+  if (!batch) return error_reply(batch.error());
+  const auto run = parts_.registry.apply(id, *batch);
+  if (!run) return error_reply(run.error());
+  counters_.events += static_cast<std::int64_t>(batch->events.size());
+  take_in(*run, *batch);
+  return json_reply(200, {{"accepted", batch->events.size()}});
+}
+
+// What others than the registry want of the events.
+void Api::take_in(const RunSummary& run, const EventBatch& batch) {
+  std::vector<StepSummary> steps;
+  for (const RunEvent& event : batch.events) {
+    if (const auto* const step = std::get_if<StepEvent>(&event)) {
+      steps.push_back(summarize(*step));
+      parts_.models.learn(run, step->record);
+    } else if (const auto* const model = std::get_if<ModelEvent>(&event)) {
+      parts_.models.adopt(run, model->state);
+    } else if (const auto* const budget = std::get_if<BudgetEvent>(&event)) {
+      parts_.budgets.on(run.id, *budget);
+    } else if (const auto* const need = std::get_if<NeedEvent>(&event)) {
+      parts_.budgets.on(run.id, *need);
+    }
+  }
+  parts_.archive.save_steps(run.id, std::move(steps));
+  if (run.live()) return;
+  log_info("run ended: id=" + run.id + " status=" + run.status);
+  parts_.budgets.ended(run.id);
+  save(run.id);
+}
+
+ApiReply Api::get_commands(const ApiRequest& request) {
+  const auto after = query_integer(request, "after", 0, std::numeric_limits<std::int64_t>::max());
+  if (!after) return error_reply(after.error());
+  const auto wait = query_integer(request, "wait", 0, kLongestWaitSeconds);
+  if (!wait) return error_reply(wait.error());
+  const auto commands = parts_.registry.commands(
+      request.captures.at(0), static_cast<std::uint64_t>(*after), std::chrono::seconds(*wait));
+  if (!commands) return error_reply(commands.error());
+  ApiReply reply;
+  reply.body = pudica::to_json(*commands);
+  return reply;
+}
+
+ApiReply Api::put_budget(const ApiRequest& request) {
+  const auto budget = bytes_field(request.body, "budget");
+  if (!budget) return error_reply(budget.error());
+  const Found found = find(request.captures.at(0));
+  if (!found.run) return found.refusal;
+  const RunSummary& run = found.run->summary;
+  if (!run.live()) {
+    return error_reply(409, "the run '" + run.id + "' has ended, expected a live one");
+  }
+  const auto seq = parts_.budgets.ask(run.id, *budget);
+  if (!seq) return error_reply(seq.error());
+  log_info("budget asked for: run=" + run.id + " budget=" + format_bytes(*budget));
+  return json_reply(202, {{"run", run.id},
+                          {"budget_bytes", budget->count()},
+                          {"seq", *seq},
+                          {"effective", *seq > 0 ? "next step" : "when its group has room"}});
+}
+
+ApiReply Api::put_group(const ApiRequest& request) {
+  const std::string& name = request.captures.at(0);
+  const auto total = bytes_field(request.body, "total");
+  if (!total) return error_reply(total.error());
+  if (name.empty() || name.size() > kMaxGroupName) {
+    return error_reply(400, "the group's name has " + std::to_string(name.size()) +
+                                " characters, expected 1 to " + std::to_string(kMaxGroupName));
+  }
+  const auto group = parts_.budgets.set_total(name, *total);
+  if (!group) return error_reply(group.error());
+  log_info("group: name=" + name + " total=" + format_bytes(*total));
+  return json_reply(200, to_json(*group));
+}
+
+}  // namespace pudica::daemon

@@ -1,0 +1,162 @@
+#include "daemon/archive.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "daemon/clock.h"
+#include "daemon/run_json.h"
+
+namespace pudica::daemon {
+namespace {
+
+using inspect::Json;
+
+// What GET /v1/runs/{id} has beside the object "run".
+constexpr std::array<const char*, 5> kDetails{"budgets", "structure", "learned", "margin_bytes",
+                                              "counters"};
+
+StoredRun stored(const RunDetail& detail) {
+  const RunSummary& run = detail.summary;
+  RunDetail kept = detail;
+  kept.steps.clear();
+  if (run.live()) kept.snapshot = nullptr;  // large, and read at the end
+  Json json = to_json(kept);
+  json.erase("steps");
+  json["learned"] = Json();  // large, and found again in the learned state
+  return {run.id,
+          run.about->name,
+          inspect::dump(json, -1),
+          run.status,
+          format_time(run.started_at),
+          run.ended_at ? format_time(*run.ended_at) : std::string()};
+}
+
+// As it was saved, with the end that the store knows of.
+std::optional<Json> restored(const StoredRun& run) {
+  Json json = Json::parse(run.summary_json, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  if (json.value("ended_at", Json()).is_null()) {
+    json["state"] = run.status == "lost" ? "lost" : "ended";
+    json["status"] = run.status.empty() ? Json() : Json(run.status);
+    json["ended_at"] = run.ended_at.empty() ? Json() : Json(run.ended_at);
+    json["budget_pending_bytes"] = Json();
+  }
+  return json;
+}
+
+}  // namespace
+
+Archive::Archive(std::unique_ptr<Store> store) : store_(std::move(store)), writer_(*store_) {}
+
+Result<std::unique_ptr<Archive>> Archive::open(const StoreOptions& options) {
+  auto store = Store::open(options);
+  if (!store) return store.error();
+  const auto lost = (*store)->mark_unfinished("lost");
+  if (!lost) return lost.error();
+  if (*lost > 0) log_info("runs of the daemon before this one: lost=" + std::to_string(*lost));
+  return std::unique_ptr<Archive>(new Archive(std::move(*store)));
+}
+
+void Archive::save(const RunDetail& run) {
+  StoredRun row = stored(run);
+  const bool has_plans = run.snapshot != nullptr && !run.summary.live();
+  std::string plans = has_plans ? inspect::dump(plans_json(run), -1) : std::string();
+  const std::size_t bytes = row.summary_json.size() + plans.size();
+  writer_.post(
+      [row = std::move(row), plans = std::move(plans)](Store& store) -> Result<void> {
+        if (auto saved = store.save_run(row); !saved) return saved;
+        return plans.empty() ? Result<void>() : store.save_plans(row.id, plans);
+      },
+      bytes);
+}
+
+void Archive::save_steps(const std::string& run, std::vector<StepSummary> steps) {
+  if (steps.empty()) return;
+  const std::size_t bytes = steps.size() * sizeof(StepSummary);
+  writer_.post(
+      [run, steps = std::move(steps)](Store& store) {
+        std::vector<StoredStep> rows;
+        rows.reserve(steps.size());
+        for (const StepSummary& step : steps) {
+          rows.push_back({step.step, inspect::dump(to_json(step), -1)});
+        }
+        return store.add_steps(run, rows);
+      },
+      bytes);
+}
+
+void Archive::save(const ModelStats& model, std::string state) {
+  StoredModel row{model.fingerprint,     std::move(state), model.recorded_steps,
+                  model.distinct_shapes, model.runs,       model.updated_at};
+  const std::size_t bytes = row.state.size();
+  writer_.post([row = std::move(row)](Store& store) { return store.save_model(row); }, bytes);
+}
+
+std::vector<Json> Archive::runs(std::int64_t limit) {
+  std::vector<Json> out;
+  const auto rows = store_->runs(limit);
+  if (!rows) return out;
+  for (const StoredRun& row : *rows) {
+    auto json = restored(row);
+    if (!json) continue;
+    for (const char* const field : kDetails) json->erase(field);
+    out.push_back(std::move(*json));
+  }
+  return out;
+}
+
+std::optional<Json> Archive::run(const std::string& id_or_name) {
+  const auto row = store_->run(id_or_name);
+  if (!row) return std::nullopt;
+  auto json = restored(*row);
+  if (!json) return std::nullopt;
+  (*json)["steps"] = Json::array();
+  const auto steps = store_->steps(row->id, static_cast<std::int64_t>(kStepsKept));
+  if (!steps) return json;
+  for (const StoredStep& step : *steps) {
+    Json read = Json::parse(step.json, nullptr, false);
+    if (read.is_object()) (*json)["steps"].push_back(std::move(read));
+  }
+  return json;
+}
+
+std::optional<Json> Archive::plans(const std::string& id_or_name) {
+  const auto row = store_->run(id_or_name);
+  if (!row) return std::nullopt;
+  const auto text = store_->plans(row->id);
+  Json json = text ? Json::parse(*text, nullptr, false) : Json();
+  if (!json.is_object()) json = {{"run", row->id}, {"plans", Json::array()}};
+  return json;
+}
+
+void Archive::load_models(ModelPool& pool) {
+  const auto models = store_->models();
+  if (!models) {
+    log_warn("learned models not read: " + models.error().message);
+    return;
+  }
+  for (const StoredModel& model : *models) {
+    ModelStats stats;
+    stats.fingerprint = model.fingerprint;
+    stats.bytes = static_cast<std::int64_t>(model.state.size());
+    stats.recorded_steps = model.recorded_steps;
+    stats.distinct_shapes = model.distinct_shapes;
+    stats.runs = model.runs;
+    stats.updated_at = model.updated_at;
+    if (auto loaded = pool.load(stats, model.state); !loaded) {
+      log_warn("learned model not taken up: fingerprint=" + model.fingerprint + " " +
+               loaded.error().message);
+    }
+  }
+}
+
+ArchiveStats Archive::stats() {
+  ArchiveStats out;
+  out.writer = writer_.stats();
+  if (const auto bytes = store_->bytes_used()) out.bytes = *bytes;
+  return out;
+}
+
+void Archive::stop() { writer_.stop(); }
+
+}  // namespace pudica::daemon

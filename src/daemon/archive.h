@@ -1,0 +1,53 @@
+// What the daemon's parts keep in the store and read back, in their own terms.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/model_pool.h"
+#include "daemon/run_state.h"
+#include "daemon/store.h"
+#include "daemon/store_writer.h"
+#include "inspect/json_values.h"
+#include "pudica/result.h"
+
+namespace pudica::daemon {
+
+struct ArchiveStats {
+  std::int64_t bytes = 0;
+  StoreWriterStats writer;
+};
+
+// Writing never waits for the disk; what finds no room is dropped and counted. Thread-safe.
+class Archive {
+ public:
+  // Opens the store; runs that it holds without an end are lost. Errors: those of Store::open.
+  static Result<std::unique_ptr<Archive>> open(const StoreOptions& options);
+
+  // Without regard to its steps; its plans only where it has ended.
+  void save(const RunDetail& run);
+  void save_steps(const std::string& run, std::vector<StepSummary> steps);
+  void save(const ModelStats& model, std::string state);
+
+  // Runs that ended, newest first, as the object "run" of the API.
+  [[nodiscard]] std::vector<inspect::Json> runs(std::int64_t limit);
+  // By id or name, with steps, as GET /v1/runs/{id}. nullopt: not kept.
+  [[nodiscard]] std::optional<inspect::Json> run(const std::string& id_or_name);
+  [[nodiscard]] std::optional<inspect::Json> plans(const std::string& id_or_name);
+  // Fills the pool with what was learned before.
+  void load_models(ModelPool& pool);
+
+  [[nodiscard]] ArchiveStats stats();
+  // Writes what waits, for a second at most.
+  void stop();
+
+ private:
+  explicit Archive(std::unique_ptr<Store> store);
+
+  std::unique_ptr<Store> store_;
+  StoreWriter writer_;  // after the store: ends before it
+};
+
+}  // namespace pudica::daemon

@@ -1,0 +1,102 @@
+#include "daemon/connection_pool.h"
+
+#include <chrono>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+namespace pudica::daemon {
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{512} << 10U;
+constexpr std::chrono::seconds kIdle{5};
+constexpr std::chrono::milliseconds kGrace{400};
+
+}  // namespace
+
+ConnectionPool::ConnectionPool(std::size_t most, Serve serve)
+    : most_(most), serve_(std::move(serve)) {}
+
+ConnectionPool::~ConnectionPool() { stop(); }
+
+bool ConnectionPool::submit(int fd) {
+  std::vector<pthread_t> finished;
+  bool taken = false;
+  {
+    const std::lock_guard lock(mutex_);
+    finished = take_finished();
+    if (!stopping_ && open_.size() < most_ && (idle_ > queue_.size() || start_thread())) {
+      open_.insert(fd);
+      queue_.push_back(fd);
+      work_.notify_one();
+      taken = true;
+    }
+  }
+  for (const pthread_t thread : finished) pthread_join(thread, nullptr);
+  return taken;
+}
+
+void ConnectionPool::stop() {
+  std::vector<pthread_t> finished;
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    // Who waits for a request stops waiting; who has an answer gets to send it.
+    for (const int fd : open_) ::shutdown(fd, SHUT_RD);
+    work_.notify_all();
+    const auto ended = [this] { return threads_ == 0; };
+    if (!left_.wait_for(lock, kGrace, ended)) {
+      for (const int fd : open_) ::shutdown(fd, SHUT_RDWR);
+      left_.wait(lock, ended);
+    }
+    finished = take_finished();
+  }
+  for (const pthread_t thread : finished) pthread_join(thread, nullptr);
+}
+
+std::size_t ConnectionPool::open() const {
+  const std::lock_guard lock(mutex_);
+  return open_.size();
+}
+
+void* ConnectionPool::entry(void* self) {
+  static_cast<ConnectionPool*>(self)->work();
+  return nullptr;
+}
+
+// With mutex_ held.
+bool ConnectionPool::start_thread() {
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_t thread{};
+  const bool started = pthread_create(&thread, &attributes, &ConnectionPool::entry, this) == 0;
+  pthread_attr_destroy(&attributes);
+  threads_ += started ? 1 : 0;
+  return started;
+}
+
+// With mutex_ held.
+std::vector<pthread_t> ConnectionPool::take_finished() { return std::exchange(finished_, {}); }
+
+void ConnectionPool::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++idle_;
+    const bool woken = work_.wait_for(lock, kIdle, [this] { return stopping_ || !queue_.empty(); });
+    --idle_;
+    if (!woken || queue_.empty()) break;
+    const int fd = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    serve_(fd);
+    lock.lock();
+    open_.erase(fd);
+    ::close(fd);  // with the lock: stop() must not shut down a number that is used again
+  }
+  finished_.push_back(pthread_self());
+  --threads_;
+  left_.notify_all();
+}
+
+}  // namespace pudica::daemon

@@ -1,0 +1,180 @@
+#include "daemon/daemon.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/api.h"
+#include "daemon/archive.h"
+#include "daemon/budget_desk.h"
+#include "daemon/http_server.h"
+#include "daemon/listener.h"
+#include "daemon/notify.h"
+#include "daemon/run_models.h"
+#include "daemon/run_registry.h"
+#include "daemon/version.h"
+#include "inspect/socket_path.h"
+
+namespace pudica::daemon {
+namespace {
+
+constexpr rlim_t kSpareDescriptors = 64;
+constexpr int kArenas = 2;
+constexpr int kMmapThreshold = 256 * 1024;
+
+// Many threads that each live briefly: without this every one gets memory of its own to keep.
+void tune_allocator() {
+  ::mallopt(M_ARENA_MAX, kArenas);
+  ::mallopt(M_MMAP_THRESHOLD, kMmapThreshold);
+  ::mallopt(M_TRIM_THRESHOLD, kMmapThreshold);
+}
+
+void raise_descriptor_limit(std::size_t connections) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = connections + kSpareDescriptors;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+    log_warn("descriptors: limit=" + std::to_string(limit.rlim_cur) +
+             " wanted=" + std::to_string(wanted) + ": fewer connections than configured");
+  }
+}
+
+sigset_t block_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return set;
+}
+
+std::string database_path(const std::string& given) {
+  if (!given.empty()) return given;
+  const auto value = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? std::string() : std::string(text);
+  };
+  if (const std::string state = value("XDG_STATE_HOME"); !state.empty()) {
+    return state + "/pudica/pudicad.db";
+  }
+  const std::string home = value("HOME");
+  return (home.empty() ? std::string("/var/lib") : home + "/.local/state") + "/pudica/pudicad.db";
+}
+
+Result<void> open_sockets(const DaemonConfig& config, Listeners& listeners) {
+  const auto remote =
+      config.allow_remote ? Listeners::Remote::kAllowed : Listeners::Remote::kRefused;
+  if (auto added = listeners.add_systemd(remote); !added) return added;
+  if (!listeners.has(Transport::kUnix)) {
+    auto added = listeners.add_unix(daemon_socket_path(config.socket), config.socket_group);
+    if (!added) return added;
+  }
+  if (config.listen.empty()) return {};
+  return listeners.add_tcp(config.listen, remote);
+}
+
+void set_groups(const DaemonConfig& config, BudgetDesk& budgets) {
+  for (const auto& [name, total] : config.groups) {
+    if (auto set = budgets.set_total(name, total); !set) {
+      log_warn("group refused: name=" + name + " " + set.error().message);
+    }
+  }
+}
+
+void reload(const Options& options, RunRegistry& registry, BudgetDesk& budgets) {
+  notify_systemd(reloading_message());
+  const auto config = read_config(options);
+  if (config) {
+    set_log_level(config->log_level);
+    registry.set_timeout(config->run_timeout_seconds);
+    set_groups(*config, budgets);
+    log_info("configuration reloaded: file=" + options.config_file);
+  } else {
+    log_warn("configuration refused, the old one stays: " + config.error().message);
+  }
+  notify_systemd("READY=1");
+}
+
+// Until a signal ends it.
+void serve(const sigset_t& signals, const std::function<void()>& reload_config, Api& api) {
+  for (;;) {
+    const timespec second{1, 0};
+    const int signal = ::sigtimedwait(&signals, nullptr, &second);
+    if (signal == SIGTERM || signal == SIGINT) {
+      log_info("stopping: signal=" + std::to_string(signal));
+      return;
+    }
+    if (signal == SIGHUP) reload_config();
+    api.tick();
+  }
+}
+
+Finished failed(const Error& error) {
+  const bool usage = error.code == ErrorCode::kInvalidArgument;
+  return {usage ? kExitUsage : kExitFailed, "pudicad: " + error.message + "\n"};
+}
+
+HttpServerOptions server_options(const DaemonConfig& config) {
+  HttpServerOptions out;
+  out.connections = static_cast<std::size_t>(config.limits.connections);
+  out.body_bytes = static_cast<std::size_t>(config.limits.body_bytes);
+  out.request_seconds = config.limits.request_seconds;
+  out.any_address_as_host = config.allow_remote;
+  return out;
+}
+
+}  // namespace
+
+Finished run_daemon(const Options& options, const DaemonConfig& config) {
+  set_log_level(config.log_level);
+  tune_allocator();
+  raise_descriptor_limit(static_cast<std::size_t>(config.limits.connections));
+  const sigset_t signals = block_signals();
+
+  Listeners listeners;
+  if (auto opened = open_sockets(config, listeners); !opened) {
+    return failed(opened.error());
+  }
+  StoreOptions store;
+  store.path = database_path(config.database);
+  store.max_bytes = config.limits.database_bytes.count();
+  auto archive = Archive::open(store);
+  if (!archive) {
+    return failed(archive.error());
+  }
+  const Clock clock = system_clocks();
+  RunRegistry registry(
+      clock, {static_cast<std::size_t>(config.limits.runs),
+              static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds});
+  BudgetDesk budgets(registry, clock);
+  set_groups(config, budgets);
+  RunModels models(registry, **archive);
+  Api api({std::string(kVersion), listeners.sockets().front().name, store.path},
+          {clock, registry, budgets, models, **archive});
+  HttpServer server(
+      server_options(config), [&api](const ApiRequest& request) { return api.handle(request); },
+      [&api](int status) { api.count_answer(status); });
+  api.count_connections([&server] { return server.open_connections(); });
+  if (auto started = server.start(listeners.sockets()); !started) {
+    return failed(started.error());
+  }
+  for (const ListenSocket& socket : listeners.sockets()) log_info("listening: at=" + socket.name);
+  notify_systemd("READY=1");
+  serve(
+      signals, [&] { reload(options, registry, budgets); }, api);
+  notify_systemd("STOPPING=1");
+  registry.stop();
+  server.stop();
+  api.save_all();
+  (*archive)->stop();
+  log_info("stopped");
+  return {kExitDone, {}};
+}
+
+}  // namespace pudica::daemon

@@ -1,0 +1,17 @@
+// The files that CMake made a part of the program (cmake/embed.cmake).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace pudica::daemon {
+
+struct EmbeddedFile {
+  std::string_view name;  // by which it is asked for
+  std::string_view file;  // its file's name
+  std::string_view content;
+};
+
+std::span<const EmbeddedFile> embedded_files();
+
+}  // namespace pudica::daemon

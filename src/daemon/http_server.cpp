@@ -1,0 +1,276 @@
+#include "daemon/http_server.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <httplib.h>
+#include <map>
+#include <mutex>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/connection_pool.h"
+#include "daemon/http_stream.h"
+
+namespace pudica::daemon {
+namespace {
+
+constexpr std::array<std::pair<const char*, const char*>, 5> kHeaders{
+    {{"Content-Security-Policy",
+      "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+     {"X-Content-Type-Options", "nosniff"},
+     {"X-Frame-Options", "DENY"},
+     {"Referrer-Policy", "no-referrer"},
+     {"Cross-Origin-Resource-Policy", "same-origin"}}};
+
+// The library as parser of heads and bodies and writer of answers, on streams of ours.
+class Exchange : public httplib::Server {
+ public:
+  Exchange(Transport transport, const HttpServer::Handler& handler)
+      : transport_(transport), handler_(handler) {
+    httplib::Headers headers{{"Cache-Control", "no-store"}};
+    for (const auto& [name, value] : kHeaders) headers.emplace(name, value);
+    set_default_headers(std::move(headers));
+    const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
+      respond(request, response);
+    };
+    // Every path is "/" by then: see serve().
+    Get("/", answer);
+    Post("/", answer);
+    Put("/", answer);
+    Patch("/", answer);
+    Delete("/", answer);
+    Options("/", answer);
+    set_pre_routing_handler([answer](const httplib::Request& request, httplib::Response& response) {
+      if (request.method != "CONNECT" && request.method != "TRACE" && request.method != "PRI") {
+        return HandlerResponse::Unhandled;
+      }
+      answer(request, response);
+      return HandlerResponse::Handled;
+    });
+    set_error_handler(HandlerWithResponse([](const httplib::Request&, httplib::Response& response) {
+      if (!response.body.empty()) return HandlerResponse::Unhandled;
+      const int status = response.status == 414 ? 431 : response.status < 500 ? 400 : 500;
+      response.status = status;
+      response.set_content(
+          error_reply(status, status == 400 ? "not an HTTP request that is understood"
+                                            : "the request could not be served")
+              .body,
+          "application/json");
+      return HandlerResponse::Handled;
+    }));
+  }
+
+  void serve(HttpStream& stream) {
+    bool closed = false;
+    // The library matches paths by regular expressions, whose recursion grows with the path; our
+    // routes are looked up in respond(), by the target.
+    process_request(stream, true, closed, [](httplib::Request& request) {
+      request.path = "/";
+      request.params.clear();
+      request.ranges.clear();
+    });
+  }
+
+ private:
+  void respond(const httplib::Request& request, httplib::Response& response) {
+    ApiRequest asked;
+    asked.method = request.method == "HEAD" ? "GET" : request.method;
+    const std::string_view target = request.target;
+    const std::size_t mark = std::min(target.find('?'), target.size());
+    asked.path = target.substr(0, mark);
+    asked.query = parse_query(target.substr(std::min(mark + 1, target.size())));
+    asked.body = request.body;
+    asked.transport = transport_;
+    ApiReply reply;
+    try {
+      reply = handler_(asked);
+    } catch (const std::exception& error) {
+      log_warn(std::string("request failed: path=") + asked.path + " error=" + error.what());
+      reply = error_reply(500, "the daemon failed on this request: its log says more");
+    }
+    response.status = reply.status;
+    for (const auto& [name, value] : reply.headers) {
+      response.headers.erase(name);
+      response.set_header(name, value);
+    }
+    response.set_content(std::move(reply.body), reply.content_type);
+  }
+
+  Transport transport_;
+  const HttpServer::Handler& handler_;
+};
+
+// "HTTP/1.1 413 ...": the status of an answer as it was written.
+int status_of(std::string_view answer) {
+  constexpr std::size_t kPosition = 9;
+  if (answer.size() < kPosition + 3) return 0;
+  int status = 0;
+  for (const char digit : answer.substr(kPosition, 3)) status = 10 * status + (digit - '0');
+  return status;
+}
+
+bool is_address(const std::string& host) {
+  std::string bare = host;
+  if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(bare.c_str(), nullptr, &hints, &found) != 0) return false;
+  ::freeaddrinfo(found);
+  return true;
+}
+
+std::string plain_answer(int status, const std::string& message) {
+  const ApiReply reply = error_reply(status, message);
+  std::string text = "HTTP/1.1 " + std::to_string(status) + " " + std::string(error_code(status));
+  text += "\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ";
+  text += std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body;
+  return text;
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  Impl(const HttpServerOptions& given, Handler asked, Observer observed)
+      : options(given),
+        handler(std::move(asked)),
+        observer(std::move(observed)),
+        pool(given.connections, [this](int fd) { serve(fd); }) {
+    limits.body_bytes = options.body_bytes;
+    limits.head_time = milliseconds_of(options.head_seconds);
+    limits.stall_time = milliseconds_of(options.stall_seconds);
+    limits.request_time = milliseconds_of(options.request_seconds);
+  }
+
+  void serve(int fd);
+  void accept_from(const ListenSocket& socket);
+  void accept_loop();
+  [[nodiscard]] bool host_allowed(const std::string& host) const;
+  static Transport transport_of(int fd);
+
+  HttpServerOptions options;
+  Handler handler;
+  Observer observer;
+  StreamLimits limits;
+  Exchange on_unix{Transport::kUnix, handler};
+  Exchange on_tcp{Transport::kTcp, handler};
+  ConnectionPool pool;
+  std::vector<ListenSocket> sockets;
+  int wake = -1;  // an eventfd: stop() writes it
+  std::atomic<bool> stopping{false};
+  std::thread acceptor;
+};
+
+Transport HttpServer::Impl::transport_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  const bool known = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  return known && address.ss_family == AF_UNIX ? Transport::kUnix : Transport::kTcp;
+}
+
+// A page elsewhere can make a browser ask a name that it made point here; it cannot choose what
+// the browser says it asked for.
+bool HttpServer::Impl::host_allowed(const std::string& host) const {
+  if (host == "localhost" || host == "127.0.0.1" || host == "[::1]") return true;
+  if (!options.any_address_as_host) return false;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) == 0 && host == name.data()) return true;
+  return is_address(host);
+}
+
+void HttpServer::Impl::serve(int fd) {
+  HttpStream stream(fd, limits);
+  const Transport transport = transport_of(fd);
+  bool readable = stream.read_head();
+  if (!readable && stream.fault().status == 0) return;
+  HttpStream::Fault fault = stream.fault();
+  if (readable && transport == Transport::kTcp && !host_allowed(stream.head().host)) {
+    readable = false;
+    fault = {403, "Host: '" + stream.head().host.substr(0, 60) +
+                      "', expected localhost or a loopback address"};
+  }
+  if (readable) {
+    (transport == Transport::kUnix ? on_unix : on_tcp).serve(stream);
+    fault = stream.fault();
+  }
+  if (fault.status != 0) stream.answer_instead(plain_answer(fault.status, fault.message));
+  observer(status_of(stream.output()));
+  stream.flush();
+}
+
+void HttpServer::Impl::accept_from(const ListenSocket& socket) {
+  const int fd = ::accept4(socket.fd, nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd < 0) {
+    // Out of descriptors the connection stays in the queue: without a pause this would spin.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      log_warn(std::string("connection not accepted: ") + std::strerror(errno));
+      pollfd waiting{wake, POLLIN, 0};
+      ::poll(&waiting, 1, 50);
+    }
+    return;
+  }
+  if (pool.submit(fd)) return;
+  const std::string answer = plain_answer(
+      503, "as many connections are open as allowed: " + std::to_string(options.connections));
+  observer(503);
+  [[maybe_unused]] const ssize_t sent =
+      ::send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  ::close(fd);
+}
+
+void HttpServer::Impl::accept_loop() {
+  std::vector<pollfd> waiting{{wake, POLLIN, 0}};
+  for (const ListenSocket& socket : sockets) waiting.push_back({socket.fd, POLLIN, 0});
+  while (!stopping) {
+    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) {
+      log_warn(std::string("waiting for connections failed: ") + std::strerror(errno));
+      return;
+    }
+    for (std::size_t i = 0; i < sockets.size() && !stopping; ++i) {
+      if ((waiting[i + 1].revents & POLLIN) != 0) accept_from(sockets[i]);
+    }
+  }
+}
+
+HttpServer::HttpServer(const HttpServerOptions& options, Handler handler, Observer observer)
+    : impl_(std::make_unique<Impl>(options, std::move(handler), std::move(observer))) {}
+
+HttpServer::~HttpServer() {
+  stop();
+  if (impl_->wake >= 0) ::close(impl_->wake);
+}
+
+Result<void> HttpServer::start(const std::vector<ListenSocket>& sockets) {
+  impl_->sockets = sockets;
+  impl_->wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (impl_->wake < 0) {
+    return Error{ErrorCode::kUnavailable, std::string("eventfd: ") + std::strerror(errno)};
+  }
+  impl_->acceptor = std::thread([impl = impl_.get()] { impl->accept_loop(); });
+  return {};
+}
+
+void HttpServer::stop() {
+  if (impl_->acceptor.joinable()) {
+    impl_->stopping = true;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(impl_->wake, &one, sizeof(one));
+    impl_->acceptor.join();
+  }
+  impl_->pool.stop();
+}
+
+std::size_t HttpServer::open_connections() const { return impl_->pool.open(); }
+
+}  // namespace pudica::daemon

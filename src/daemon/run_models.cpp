@@ -1,0 +1,103 @@
+#include "daemon/run_models.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace pudica::daemon {
+namespace {
+
+constexpr std::size_t kViewsKept = 8;
+
+}  // namespace
+
+RunModels::RunModels(RunRegistry& registry, Archive& archive)
+    : registry_(registry), archive_(archive) {
+  archive_.load_models(pool_);
+}
+
+void RunModels::learn(const RunSummary& run, const StepRecord& record) {
+  const std::string& fingerprint = run.about->fingerprint;
+  if (fingerprint.empty() || !record.profiles) return;
+  note_learned(run, pool_.observe(fingerprint, record, run.id));
+}
+
+void RunModels::adopt(const RunSummary& run, const std::string& state) {
+  const std::string& fingerprint = run.about->fingerprint;
+  if (fingerprint.empty()) return;
+  note_learned(run, pool_.adopt(fingerprint, state, run.id));
+}
+
+void RunModels::note_learned(const RunSummary& run, const Result<bool>& risen) {
+  if (!risen) {
+    log_info("nothing learned: run=" + run.id + " " + risen.error().message);
+    return;
+  }
+  if (!*risen) return;
+  const std::lock_guard lock(mutex_);
+  news_[run.about->fingerprint].insert(run.id);
+}
+
+std::optional<std::string> RunModels::state(const std::string& fingerprint) {
+  if (fingerprint.empty()) return std::nullopt;
+  return pool_.state(fingerprint);
+}
+
+Result<std::shared_ptr<const ModelView>> RunModels::view(const RunDetail& run) {
+  const std::string& fingerprint = run.summary.about->fingerprint;
+  CachedView wanted;
+  wanted.run = run.summary.id;
+  wanted.own_state = run.model;
+  wanted.pool_version = run.model == nullptr ? pool_.version(fingerprint) : 0;
+  wanted.base_bytes = run.summary.base_bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(views_, [&wanted](const CachedView& cached) {
+      return cached.run == wanted.run && cached.own_state == wanted.own_state &&
+             cached.pool_version == wanted.pool_version && cached.base_bytes == wanted.base_bytes;
+    });
+    if (found != views_.end()) {
+      views_.splice(views_.begin(), views_, found);
+      return found->view;
+    }
+  }
+  const auto text = run.model != nullptr ? std::optional(*run.model) : state(fingerprint);
+  if (!text) {
+    return Error{ErrorCode::kUnavailable,
+                 "nothing is learned of run '" + run.summary.id +
+                     "' yet: its learning steps have not come, or it has no fingerprint"};
+  }
+  ModelViewOptions options;
+  options.base_bytes = run.summary.base_bytes;
+  auto made = ModelView::from_state(*text, fingerprint, options);
+  if (!made) return made.error().with_context("learned state of run '" + run.summary.id + "'");
+  wanted.view = std::make_shared<const ModelView>(std::move(*made));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(views_, [&wanted](const CachedView& cached) { return cached.run == wanted.run; });
+  views_.push_front(wanted);
+  if (views_.size() > kViewsKept) views_.pop_back();
+  return wanted.view;
+}
+
+void RunModels::tick() {
+  std::map<std::string, std::set<std::string>> news;
+  {
+    const std::lock_guard lock(mutex_);
+    news.swap(news_);
+  }
+  if (news.empty()) return;
+  for (const RunSummary& run : registry_.list(RunRegistry::Which::kLive)) {
+    const auto found = news.find(run.about->fingerprint);
+    if (found == news.end()) continue;
+    const bool taught_it_alone = found->second.size() == 1 && found->second.contains(run.id);
+    if (!taught_it_alone && !registry_.push_model(run.id)) continue;  // it ended meanwhile
+  }
+  for (const auto& [fingerprint, runs] : news) {
+    const auto stats = pool_.stats(fingerprint);
+    auto state = pool_.state(fingerprint);
+    if (stats && state) archive_.save(*stats, std::move(*state));
+  }
+}
+
+}  // namespace pudica::daemon

@@ -1,0 +1,185 @@
+"""Start, stop, reload, the socket and its rights, systemd: the real daemon."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+
+import pudicad
+import pytest
+from pudicad import Daemon, wait_until
+
+
+def run(*arguments, **more):
+    return subprocess.run([pudicad.PUDICAD, *arguments], capture_output=True, text=True, timeout=20,
+                          check=False, **more)
+
+
+def test_help_and_version():
+    done = run("--help")
+    assert done.returncode == 0
+    assert "examples:" in done.stdout and "exit codes:" in done.stdout
+    assert run("--version").stdout.startswith("pudicad 0.")
+    assert run("--nonsense").returncode == 2
+
+
+def test_check_config(tmp_path):
+    good = tmp_path / "good.json"
+    good.write_text('{"run_timeout_seconds": 3}')
+    assert run("--config", str(good), "--check-config").returncode == 0
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"sockt": "x", "limits": {"runs": -1}}')
+    done = run("--config", str(bad), "--check-config")
+    assert done.returncode == 2
+    assert "nearest known key is socket" in done.stderr and "limits.runs: -1" in done.stderr
+    assert run("--config", str(bad)).returncode == 2
+
+
+def test_rights_of_the_socket():
+    with Daemon() as daemon:
+        assert stat.S_IMODE(os.stat(daemon.socket).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(os.path.dirname(daemon.socket)).st_mode) == 0o700
+        assert stat.S_IMODE(os.stat(daemon.database).st_mode) == 0o600
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_it_with_waiting_polls_and_stalled_clients(how):
+    with Daemon() as daemon:
+        runs = [daemon.register(f"run{i}") for i in range(5)]
+        replies = []
+        polls = [threading.Thread(target=lambda r=r: replies.append(
+            daemon.get(f"/v1/runs/{r}/commands?after=0&wait=60"))) for r in runs]
+        for poll in polls:
+            poll.start()
+        with pudicad.connect(daemon.socket) as stalled:
+            stalled.sendall(b"GET /v1/runs HT")
+            wait_until(lambda: b"pudica_daemon_open_connections 7" in daemon.get("/metrics").body,
+                       "polls wait")
+            code, seconds = daemon.stop(how)
+        for poll in polls:
+            poll.join()
+        assert code == 0
+        assert seconds < 3  # the promise is one second, on a machine that is not busy
+        assert not os.path.exists(daemon.socket)
+        assert len(replies) == 5
+
+
+def test_second_daemon_is_refused():
+    with Daemon() as daemon:
+        done = run("--socket", daemon.socket, "--database", daemon.database + "2")
+        assert done.returncode == 1
+        assert f"listens on {daemon.socket} already" in done.stderr
+        assert str(daemon.process.pid) in done.stderr
+        assert daemon.alive()
+
+
+def test_socket_of_a_killed_daemon_is_replaced():
+    with Daemon() as daemon:
+        daemon.stop(signal.SIGKILL)
+        assert os.path.exists(daemon.socket)
+        daemon.start()
+        assert daemon.alive()
+
+
+def test_long_socket_path_is_refused(tmp_path):
+    done = run("--socket", str(tmp_path / ("x" * 120)), "--database", str(tmp_path / "db"))
+    assert done.returncode == 2
+    assert "107" in done.stderr
+
+
+def test_runs_and_budgets_outlive_a_restart():
+    with Daemon() as daemon:
+        run_id = daemon.register("kept")
+        daemon.events(run_id, pudicad.step(1))
+        daemon.events(run_id, {"type": "end", "status": "oom"})
+        other = daemon.register("cut")
+        assert daemon.stop()[0] == 0
+        daemon.start()
+        runs = {run["id"]: run for run in daemon.get("/v1/runs?all=true").json()["runs"]}
+        assert runs[run_id]["status"] == "oom" and runs[run_id]["state"] == "ended"
+        assert runs[other]["state"] == "lost"
+        assert [s["step"] for s in daemon.get(f"/v1/runs/{run_id}").json()["steps"]] == [1]
+        assert daemon.register("cut", resume=other) == other
+
+
+def test_sighup_reloads_and_refuses_a_bad_file():
+    with Daemon(config={"run_timeout_seconds": 15, "groups": {"g": 1000}}) as daemon:
+        assert daemon.get("/v1/runs").json()["groups"][0]["total_bytes"] == 1000
+
+        def timeout():
+            reply = daemon.post("/v1/runs", pudicad.DESCRIPTION)
+            return reply.json()["timeout_seconds"]
+
+        assert timeout() == 15
+        daemon.write_config({"run_timeout_seconds": 7, "groups": {"g": 2000}})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: timeout() == 7, "the new timeout")
+        assert daemon.get("/v1/runs").json()["groups"][0]["total_bytes"] == 2000
+        daemon.write_config("{not json")
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "configuration refused" in daemon.log, "the refusal in the log")
+        assert timeout() == 7
+
+
+def test_silent_run_leaves():
+    with Daemon(config={"run_timeout_seconds": 1}) as daemon:
+        run_id = daemon.register("silent")
+        wait_until(lambda: not daemon.get("/v1/runs").json()["runs"], "the run is lost")
+        assert daemon.events(run_id).status == 404
+        assert daemon.get(f"/v1/runs/{run_id}").json()["state"] == "lost"
+
+
+def test_systemd_is_told():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.bind(path)
+            notify.settimeout(20)
+            with Daemon(environment={"NOTIFY_SOCKET": path}, config={}) as daemon:
+                assert notify.recv(1000) == b"READY=1"
+                daemon.process.send_signal(signal.SIGHUP)
+                assert notify.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+                assert notify.recv(1000) == b"READY=1"
+                daemon.stop()
+                assert notify.recv(1000) == b"STOPPING=1"
+
+
+def test_socket_passed_by_systemd_is_used(tmp_path):
+    path = str(tmp_path / "passed.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(path)
+        listening.listen()
+
+        def pass_on():
+            os.dup2(listening.fileno(), 3)
+            os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
+
+        with subprocess.Popen([pudicad.PUDICAD, "--database", str(tmp_path / "db")],
+                              preexec_fn=pass_on, pass_fds=[3],
+                              stderr=subprocess.DEVNULL) as process:
+            assert pudicad.ask(path, "GET", "/v1/version").json()["socket"] == path
+            process.terminate()
+            assert process.wait(20) == 0
+    assert os.path.exists(path)  # systemd's, not the daemon's to remove
+
+
+def test_tcp_only_reads_and_checks_the_host():
+    with Daemon("--listen", "127.0.0.1:0") as daemon:
+        address = daemon.tcp()
+        assert pudicad.ask(address, "GET", "/v1/runs").status == 200
+        assert pudicad.ask(address, "POST", "/v1/runs", pudicad.DESCRIPTION).status == 403
+        assert pudicad.ask(address, "DELETE", "/v1/runs").status == 403
+        foreign = b"GET /v1/runs HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+        assert pudicad.parse_reply(pudicad.send_raw(address, foreign)).status == 403
+        without = b"GET /v1/runs HTTP/1.1\r\n\r\n"
+        assert pudicad.parse_reply(pudicad.send_raw(address, without)).status == 403
+
+
+def test_remote_addresses_have_to_be_told_twice(tmp_path):
+    done = run("--socket", str(tmp_path / "s"), "--database", str(tmp_path / "db"), "--listen",
+               "0.0.0.0:0")
+    assert done.returncode == 2
+    assert "--allow-remote" in done.stderr

@@ -141,6 +141,7 @@ class Page:
         self.problems = []
         self.requests = []
         self.statuses = {}
+        self.expected = []  # words of problems that a test brings about
 
     def call(self, method, **parameters):
         return self._browser.call(method, self._session, **parameters)
@@ -190,7 +191,7 @@ class Page:
                 value = self.evaluate(condition)
             except ProtocolError:
                 value = None  # the document is being replaced
-            if value:
+            if value not in (None, False, 0, ""):  # an element is {} here
                 return value
             if time.monotonic() > deadline:
                 text = self.evaluate("document.body ? document.body.innerText : ''") or ""
@@ -209,9 +210,13 @@ class Page:
     def move(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def screenshot(self, path, whole=True):
-        image = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole,
-                          optimizeForSpeed=False)
+    def screenshot(self, path, clip=None):
+        """The whole page as PNG, or (left, top, width, height) of it."""
+        area = {}
+        if clip is not None:
+            area["clip"] = dict(zip(("x", "y", "width", "height"), clip), scale=1)
+        image = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True,
+                          **area)
         pathlib.Path(path).write_bytes(base64.b64decode(image["data"]))
 
     def close(self):

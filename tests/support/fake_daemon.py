@@ -5,10 +5,12 @@ to work on the page: python3 tests/support/fake_daemon.py [PORT]
 """
 
 import collections
+import contextlib
 import datetime
 import http.server
 import json
 import pathlib
+import socket
 import statistics
 import sys
 import threading
@@ -106,6 +108,7 @@ class FakeDaemon:
         self.started_at = now()
         self.port = port
         self.server = None
+        self.connections = []
 
     def __enter__(self):
         daemon = self
@@ -128,6 +131,10 @@ class FakeDaemon:
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
 
+            def process_request(self, request, client_address):
+                daemon.connections.append(request)
+                super().process_request(request, client_address)
+
             def handle_error(self, *_):
                 pass  # a browser that went away
 
@@ -139,6 +146,9 @@ class FakeDaemon:
     def __exit__(self, *_):
         self.server.shutdown()
         self.server.server_close()
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     @property
     def address(self):
@@ -190,7 +200,7 @@ class FakeDaemon:
     @staticmethod
     def asset(path):
         name = "index.html" if path == "/" else path.removeprefix("/assets/")
-        file = CHART if name == "chart.js" else PAGE / name
+        file = CHART if name == CHART.name else PAGE / name
         if "/" in name or not file.is_file():
             return 404, "text/plain", b"not found"
         return 200, TYPES[file.suffix], file.read_bytes()

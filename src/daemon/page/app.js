@@ -99,8 +99,9 @@ class Shell {
       const left = Math.max(0, Math.ceil((this.status.nextAt - Date.now()) / 1000));
       setText(element("link-text"), left > 0 ? `trying again in ${left} s` : "trying");
     } else if (this.updated) {
-      setText(element("link-text"), `live, ${clock(this.updated)}`);
+      setText(element("link-text"), "live");
     }
+    setText(element("link-clock"), !gone && this.updated ? `, ${clock(this.updated)}` : "");
     if (this.version) {
       const version = this.version;
       const uptime = (this.now() - Date.parse(version.started_at)) / 1000;

@@ -37,21 +37,27 @@ export function budgetBar() {
       placePart(parts.demand, beyond ? run.keep_all_bytes : null, "width", place);
       const held = limited && marginBytes > 0 ? marginBytes : null;
       placePart(parts.margin, held, "width", place);
-      if (held) setStyle(parts.margin, "left", place(run.budget_bytes - held));
-      setAttribute(track, "data-over", limited && run.peak_bytes > run.budget_bytes);
+      if (held) setStyle(parts.margin, "right", place(scale - run.budget_bytes));
+      setAttribute(track, "data-over", Boolean(run.last?.overrun));
       setText(figure, bytes(run.peak_bytes));
-      setText(of, limited && run.peak_bytes ? ` peak, ${share(run.peak_bytes / run.budget_bytes, 1)}`
-        : " peak");
-      setText(limit, limited ? `of ${bytes(run.budget_bytes)}` : "no limit");
+      setText(of, limited && run.peak_bytes ? ` peak${usedText(run)}` : " peak");
+      setText(limit, limited ? `budget ${bytes(run.budget_bytes)}` : "no limit");
       setAttribute(track, "aria-label", describe(run, marginBytes));
     },
   };
 }
 
+// A peak above the budget without an overrun is one of a time when the budget was larger.
+function usedText(run) {
+  if (run.peak_bytes > run.budget_bytes && !(run.overruns > 0)) return ", under an earlier budget";
+  return `, ${share(run.peak_bytes / run.budget_bytes, 1)}`;
+}
+
 function scaleOf(run) {
-  const most = Math.max(run.budget_bytes ?? 0, run.peak_bytes ?? 0, run.keep_all_bytes ?? 0,
+  const used = Math.max(run.budget_bytes ?? 0, run.peak_bytes ?? 0,
     run.last?.measured_bytes ?? 0, run.base_bytes ?? 0, 1);
-  return most * 1.015;  // the outermost mark stays inside
+  const demand = Math.min(run.keep_all_bytes ?? 0, 2.5 * used);  // beyond, it runs off the end
+  return Math.max(used, demand) * 1.015;  // the outermost mark stays inside
 }
 
 function placePart(element, value, property, place) {

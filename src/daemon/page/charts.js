@@ -51,6 +51,8 @@ class ChartPanel {
     const palette = colours();
     const made = this.make(palette);
     const options = chartOptions(palette, made);
+    Chart.defaults.font.family = palette.sans;
+    Chart.defaults.font.size = 11;
     if (!this.chart) {
       this.chart = new Chart(this.canvas, {
         type: "scatter", data: { datasets: made.datasets }, options,
@@ -83,7 +85,6 @@ function chartOptions(palette, made) {
     responsive: true,
     maintainAspectRatio: false,
     normalized: true,
-    font: { family: palette.sans, size: 11 },
     interaction: { mode: "nearest", intersect: false, axis: made.nearest ?? "x" },
     scales: { x: axis(made.x), y: axis(made.y) },
     plugins: {
@@ -148,7 +149,7 @@ export function peakChart() {
         const scaled = (name) => (step) => (known(step[name]) ? step[name] / unit.size : null);
         const some = (keep) => points(steps.filter(keep), at, scaled("measured_bytes"));
         return {
-          x: { title: "step", ticks: { precision: 0 }, min: steps[0].step,
+          x: { title: "step", ticks: { precision: 0, includeBounds: false }, min: steps[0].step,
             max: Math.max(steps[steps.length - 1].step, steps[0].step + 1) },
           y: { title: unit.name, grace: "4%" },
           tooltip: tell,
@@ -210,7 +211,7 @@ export function timeChart() {
       const summary = timed(steps).length
         ? `Median ${seconds(run.step_seconds_median)} over the last 128 steps.` : "";
       panel.update(fingerprint(steps), summary, timed(steps).length === 0, (palette) => ({
-        x: { title: "step", ticks: { precision: 0 }, min: steps[0].step,
+        x: { title: "step", ticks: { precision: 0, includeBounds: false }, min: steps[0].step,
           max: Math.max(steps[steps.length - 1].step, steps[0].step + 1) },
         y: { title: "ms", beginAtZero: true },
         tooltip: tell,

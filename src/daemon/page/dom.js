@@ -73,7 +73,7 @@ export function row(cells) {
   return h("tr", null, ...cells);
 }
 
-export function table({ label, head, body, className = "" }) {
+export function table({ label, head, body, className = "compact" }) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
   const element = h("table", { class: className }, h("thead", null, row(cells)), body);
   return h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": label }, element);

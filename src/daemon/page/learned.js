@@ -3,7 +3,7 @@
 import { h, reconcile, setHidden, setText, table } from "./dom.js";
 import { count, kDash, plural } from "./format.js";
 
-const kQuantities = { net_bytes: "net", peak_bytes: "peak", seconds: "time" };
+const kQuantities = { net_bytes: "net, bytes", peak_bytes: "peak, bytes", seconds: "time" };
 const kTheStep = "The step around the layers";
 
 const kHead = [
@@ -28,13 +28,12 @@ function coefficientText(value, quantity) {
 
 // One row a term of a maximum: "2,048 batch*source + 16 batch*source^2".
 function formula(learned) {
-  const unit = learned.quantity === "seconds" ? "" : " B";
   return (learned.coefficients ?? []).map((row) => {
     const terms = row.map((value, index) => [value, learned.monomials?.[index] ?? "?"])
       .filter(([value]) => value !== 0)
       .map(([value, monomial]) => {
         const number = coefficientText(value, learned.quantity);
-        return monomial === "1" ? `${number}${unit}` : `${number} ${monomialText(monomial)}`;
+        return monomial === "1" ? number : `${number} ${monomialText(monomial)}`;
       });
     return terms.length ? terms.join("  +  ") : "0";
   });

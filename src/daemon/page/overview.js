@@ -6,7 +6,7 @@ import {
   announce, h, reconcile, setAttribute, setHidden, setStyle, setText, table, textRow,
 } from "./dom.js";
 import {
-  bytes, count, known, moment, plural, seconds, share, stateText, stepsDone, stepsText,
+  bytes, count, moment, plural, seconds, share, stateText, stepsDone, stepsText,
 } from "./format.js";
 import { welcome } from "./welcome.js";
 
@@ -76,7 +76,8 @@ function groupView(names) {
   const title = h("h3");
   const totals = h("span", { class: "note" });
   const track = h("div", { class: "group-track" });
-  const text = h("p", { class: "note" });
+  const rows = h("tbody");
+  const rowViews = new Map();
   const shares = new Map();
   const shareView = (first) => {
     const element = h("a", { href: runHash(first.id) });
@@ -89,20 +90,27 @@ function groupView(names) {
       },
     };
   };
+  const columns = [
+    ["Run", "", (run) => names.get(run.id) ?? run.id],
+    ["May use now", "number", (run) => bytes(run.budget_bytes)],
+    ["Its share", "number", (run) => bytes(run.share_bytes)],
+    ["Could use", "number", (run) => bytes(run.need_bytes)],
+    ["Under way", "number", (run) => bytes(run.pending_bytes)],
+  ];
   return {
     element: h("div", { class: "group" },
-      h("div", { class: "panel-head" }, title, totals), track, text),
+      h("div", { class: "panel-head" }, title, totals), track,
+      table({ label: "Runs of the group", head: columns, body: rows })),
     update(group) {
       setText(title, group.name);
-      setText(totals, `${bytes(group.assigned_bytes)} of ${bytes(group.total_bytes)} assigned`);
+      const free = group.total_bytes - group.assigned_bytes;
+      setText(totals, `${bytes(group.assigned_bytes)} of ${bytes(group.total_bytes)} assigned, ` +
+        `${bytes(free)} free`);
       const runs = (group.runs ?? []).map((run) => (
         { ...run, percent: group.total_bytes > 0 ? run.budget_bytes / group.total_bytes * 100 : 0 }
       ));
       reconcile(track, shares, runs, (run) => run.id, shareView);
-      const free = group.total_bytes - group.assigned_bytes;
-      const waiting = runs.filter((run) => known(run.pending_bytes)).length;
-      setText(text, `${plural(runs.length, "run")}, ${bytes(free)} free` +
-        (waiting ? `, ${plural(waiting, "change")} under way` : ""));
+      reconcile(rows, rowViews, runs, (run) => run.id, () => textRow(columns));
     },
   };
 }

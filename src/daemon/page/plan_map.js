@@ -26,6 +26,7 @@ export class PlanMap {
   build() {
     this.canvas = h("canvas", { "aria-hidden": "true" });
     this.labels = h("canvas", { class: "map-labels", "aria-hidden": "true" });
+    this.marker = h("span", { class: "map-marker", "aria-hidden": "true" });
     this.cell = h("div", { role: "gridcell", id: "map-cell", class: "map-cell" });
     this.rowElement = h("div", { role: "row" }, this.cell);
     this.grid = h("div", {
@@ -39,7 +40,7 @@ export class PlanMap {
         pointerdown: (event) => this.point(event),
         pointerleave: () => { if (document.activeElement !== this.grid) this.hide(); },
       },
-    }, this.canvas, this.rowElement);
+    }, this.canvas, this.marker, this.rowElement);
     this.scroller = h("div", { class: "map-scroll", on: { scroll: () => this.hide() } }, this.grid);
     this.tip = h("div", { class: "map-tip", "aria-hidden": "true" });
     this.spoken = h("p", { class: "unseen", role: "status", "aria-live": "polite" });
@@ -59,14 +60,16 @@ export class PlanMap {
     const usable = plans.filter((entry) => Array.isArray(entry.plan?.modes));
     usable.sort((a, b) => compareKeys(a.key, b.key) || a.plan.id - b.plan.id);
     const structure = run.structure?.layers ?? [];
-    const last = run.last?.plan_id ?? null;
     const seen = JSON.stringify([
-      usable.map((entry) => [entry.plan.id, entry.predicted_peak_bytes]), last, structure.length,
+      usable.map((entry) => [entry.plan.id, entry.predicted_peak_bytes]), structure.length,
       run.budget_bytes,
     ]);
     this.run = run;
     this.plans = usable;
-    if (seen === this.seen) return;
+    if (seen === this.seen) {
+      this.mark();
+      return;
+    }
     this.seen = seen;
     this.layers = Math.max(structure.length, ...usable.map((entry) => entry.plan.modes.length), 0);
     setHidden(this.frame, usable.length === 0);
@@ -94,20 +97,13 @@ export class PlanMap {
     const colours = palette();
     for (const entry of this.legend) entry.draw(colours);
     this.at = this.layout();
+    this.roomy = this.at.column >= 15 && this.at.row >= 13;
     const context = sized(this.canvas, this.at.width, this.at.height);
     this.drawPeaks(context, colours);
-    const gap = this.at.column >= 8 && this.at.row >= 8 ? 1 : 0;
-    this.plans.forEach((entry, column) => {
-      for (let row = 0; row < this.layers; row += 1) {
-        drawCell(context, colours, {
-          x: column * this.at.column, y: this.at.top + row * this.at.row,
-          width: this.at.column - gap, height: this.at.row - gap,
-          mode: this.modeOf(entry, row),
-        });
-      }
-    });
+    this.plans.forEach((entry, column) => this.drawColumn(context, colours, entry, column));
     this.drawAxis(context, colours);
     this.drawLabels(colours);
+    this.mark();
     if (!this.cell.hidden && !this.tip.hidden) this.place();
   }
 
@@ -126,15 +122,30 @@ export class PlanMap {
       const y = Math.round(kPeakHeight - budget / most * (kPeakHeight - 4));
       context.fillRect(0, y - 1, this.at.width, 1.5);
     }
+  }
+
+  // Where cells have no room for a gap, neighbours of one mode are painted at once.
+  drawColumn(context, colours, entry, column) {
+    const gap = this.at.column >= 8 && this.at.row >= 8 ? 1 : 0;
+    for (let row = 0; row < this.layers;) {
+      const mode = this.modeOf(entry, row);
+      let end = row + 1;
+      while (gap === 0 && end < this.layers && this.modeOf(entry, end) === mode) end += 1;
+      drawCell(context, colours, {
+        x: column * this.at.column, y: this.at.top + row * this.at.row,
+        width: this.at.column - gap, height: (end - row) * this.at.row - gap, mode,
+      }, this.roomy);
+      row = end;
+    }
+  }
+
+  // Points at the plan of the last step; it moves at each step, so it is no part of the canvas.
+  mark() {
     const current = this.plans.findIndex((entry) => entry.plan.id === this.run.last?.plan_id);
-    if (current < 0) return;
-    const middle = current * this.at.column + this.at.column / 2;
-    context.fillStyle = colours.ink;
-    context.beginPath();
-    context.moveTo(middle - 5, kPeakHeight + 1);
-    context.lineTo(middle + 5, kPeakHeight + 1);
-    context.lineTo(middle, kPeakHeight + 8);
-    context.fill();
+    setHidden(this.marker, current < 0 || !this.at);
+    if (this.marker.hidden) return;
+    setStyle(this.marker, "left", `${(current + 0.5) * this.at.column}px`);
+    setStyle(this.marker, "top", `${kPeakHeight + 1}px`);
   }
 
   drawAxis(context, colours) {

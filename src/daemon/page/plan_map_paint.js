@@ -57,13 +57,14 @@ function hatch(context, cell, kind) {
   context.stroke();
 }
 
-export function drawCell(context, colours, cell) {
+// A letter where there is room for one, else hatching.
+export function drawCell(context, colours, cell, roomy) {
   const kind = modeKind(cell.mode);
   context.fillStyle = colours.modes.get(kind) ?? colours.lineStrong;
   context.fillRect(cell.x, cell.y, cell.width, cell.height);
-  const roomy = cell.width >= 15 && cell.height >= 13;
-  if (kind === "keep" || (roomy && !cell.legend)) {
-    if (kind !== "keep") drawLetter(context, colours, cell, kind);
+  if (kind === "keep") return;
+  if (roomy) {
+    drawLetter(context, colours, cell, kind);
     return;
   }
   context.strokeStyle = colours.mark;
@@ -96,7 +97,7 @@ export function legendSwatch(mode) {
       setStyle(canvas, "height", "14px");
       const context = canvas.getContext("2d");
       context.scale(ratio, ratio);
-      drawCell(context, colours, { x: 0, y: 0, width: 22, height: 14, mode: mode.kind, legend: true });
+      drawCell(context, colours, { x: 0, y: 0, width: 22, height: 14, mode: mode.kind }, false);
     },
   };
 }

@@ -7,8 +7,8 @@ import { kModes, modeKind } from "./plan_map_paint.js";
 const kFew = 12;
 
 const kOrders = {
-  length: ["shape", (a, b) => compareKeys(a.key, b.key)],
   hits: ["hits", (a, b) => b.hits - a.hits || compareKeys(a.key, b.key)],
+  length: ["shape", (a, b) => compareKeys(a.key, b.key)],
   recent: ["last use", (a, b) => b.last_used_step - a.last_used_step],
 };
 
@@ -23,7 +23,7 @@ function modeBar() {
   const bar = h("span", { class: "mode-bar", "aria-hidden": "true" }, ...parts.values());
   const text = h("span");
   return {
-    element: h("span", { class: "mode-cell" }, bar, text),
+    element: h("span", { class: "mode-cell" }, text, bar),
     update(modes) {
       const counts = new Map();
       for (const mode of modes) {
@@ -98,7 +98,7 @@ export class PlanTable {
       on: { change: () => this.render() } },
     ...Object.entries(kOrders).map(([value, [text]]) => h("option", { value }, `By ${text}`)));
     this.body = h("tbody");
-    this.table = table({ label: "Cached plans", head: kHead, body: this.body, className: "plans" });
+    this.table = table({ label: "Cached plans", head: kHead, body: this.body, className: "" });
     this.more = h("button", { type: "button", on: { click: () => this.toggle() } });
     this.none = h("p", { class: "none" }, "No plan is cached.");
     this.element = h("section", { class: "panel" },

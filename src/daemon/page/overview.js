@@ -1,6 +1,6 @@
 // All runs with their budgets, the groups they share, the models learned so far.
 
-import { get } from "./api.js";
+import { ApiError, get } from "./api.js";
 import { budgetBar, budgetLegend } from "./budget_bar.js";
 import {
   announce, h, reconcile, setAttribute, setHidden, setStyle, setText, table, textRow,
@@ -187,14 +187,16 @@ export class Overview {
 
   async refresh(signal) {
     const path = this.all.checked ? "/v1/runs?all=true" : "/v1/runs";
-    const [answer, models] = await Promise.all([
-      get(path, signal),
-      this.polls % kModelsEvery === 0 ? get("/v1/models", signal) : null,
-    ]);
+    this.answer = await get(path, signal);
     this.polls += 1;
-    if (models) this.models = models.models ?? [];
-    this.answer = answer;
     this.render();
+    if (this.polls % kModelsEvery !== 1) return;
+    try {
+      this.models = (await get("/v1/models", signal)).models ?? [];
+      this.render();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;  // runs are shown without the models
+    }
   }
 
   render() {

@@ -63,12 +63,13 @@ def test_bar_is_to_scale(daemon, open_page, ask):
 
 def test_names_are_never_markup(daemon, open_page):
     name = "<img src=//example.invalid/x onerror=alert(1)><b>bold</b>"
-    play(daemon, SimulatedRun(name, user="<script>alert(2)</script>", model=Model(name="<i>m</i>")), 10)
+    model = Model(name="<i>model</i>")
+    play(daemon, SimulatedRun(name, user="<script>alert(2)</script>", model=model), 10)
     page = open_page()
     page.wait_for(f"{CARDS} === 1")
     assert page.evaluate(NAMES) == [name]
-    assert page.evaluate("document.querySelectorAll('main img, main b, main i, main script').length"
-                         ) == 0
+    made = "document.querySelectorAll('main img, main b, main i, main script').length"
+    assert page.evaluate(made) == 0
 
 
 def test_updates_keep_focus_and_scroll(daemon, open_page):
@@ -184,7 +185,8 @@ def test_fits_and_is_legible(daemon, open_page, width, scheme):
 
 def test_reduced_motion_is_respected(daemon, open_page):
     play(daemon, SimulatedRun("calm"), 2)
-    duration = ("getComputedStyle(document.querySelector('.bar-last')).transitionDuration.split(',')[0]")
+    duration = ("getComputedStyle(document.querySelector('.bar-last'))"
+                ".transitionDuration.split(',')[0]")
     page = open_page(reduced_motion=True)
     page.wait_for(f"{CARDS} === 1")
     assert page.evaluate(duration) == "0s"

@@ -27,8 +27,8 @@ CONTRASTS = r"""(() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
-    if (!node.textContent.trim() || element.closest(".unseen, .map-cell, .skip, noscript")) continue;
-    if (!element.checkVisibility()) continue;
+    if (!node.textContent.trim() || !element.checkVisibility()) continue;
+    if (element.closest(".unseen, .map-cell, .skip, noscript")) continue;
     const text = light(rgba(getComputedStyle(element).color));
     const ground = light(behind(element));
     const ratio = (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);

@@ -49,7 +49,7 @@ export function budgetBar() {
 
 // A peak above the budget without an overrun is one of a time when the budget was larger.
 function usedText(run) {
-  if (run.peak_bytes > run.budget_bytes && !(run.overruns > 0)) return ", under an earlier budget";
+  if (run.peak_bytes > run.budget_bytes && !(run.overruns > 0)) return " under an earlier budget";
   return `, ${share(run.peak_bytes / run.budget_bytes, 1)}`;
 }
 

@@ -107,6 +107,12 @@ function chartOptions(palette, made) {
 const points = (steps, x, y) => steps.filter((step) => known(y(step)))
   .map((step) => ({ x: x(step), y: y(step), step }));
 
+// A little more than the steps take, so that the last one is not cut off.
+function stepRange(steps) {
+  const [first, last] = [steps[0].step, steps[steps.length - 1].step];
+  return { min: first, max: last + Math.max(1, Math.ceil((last - first) / 100)) };
+}
+
 const fingerprint = (steps, more) => {
   const last = steps[steps.length - 1];
   return JSON.stringify([steps.length, steps[0]?.step, last, more]);
@@ -149,8 +155,7 @@ export function peakChart() {
         const scaled = (name) => (step) => (known(step[name]) ? step[name] / unit.size : null);
         const some = (keep) => points(steps.filter(keep), at, scaled("measured_bytes"));
         return {
-          x: { title: "step", ticks: { precision: 0, includeBounds: false }, min: steps[0].step,
-            max: Math.max(steps[steps.length - 1].step, steps[0].step + 1) },
+          x: { title: "step", ticks: { precision: 0, includeBounds: false }, ...stepRange(steps) },
           y: { title: unit.name, grace: "4%" },
           tooltip: tell,
           datasets: [
@@ -211,8 +216,7 @@ export function timeChart() {
       const summary = timed(steps).length
         ? `Median ${seconds(run.step_seconds_median)} over the last 128 steps.` : "";
       panel.update(fingerprint(steps), summary, timed(steps).length === 0, (palette) => ({
-        x: { title: "step", ticks: { precision: 0, includeBounds: false }, min: steps[0].step,
-          max: Math.max(steps[steps.length - 1].step, steps[0].step + 1) },
+        x: { title: "step", ticks: { precision: 0, includeBounds: false }, ...stepRange(steps) },
         y: { title: "ms", beginAtZero: true },
         tooltip: tell,
         datasets: timeSets(steps, (step) => step.step, palette),

@@ -290,7 +290,10 @@ export class PlanMap {
     const most = Math.max(0, box.width - this.tip.offsetWidth);
     const left = grid.left - box.left + x + this.at.column / 2 - this.tip.offsetWidth / 2;
     setStyle(this.tip, "left", `${Math.max(0, Math.min(most, left))}px`);
-    setStyle(this.tip, "top", `${grid.top - box.top + y + this.at.row + 8}px`);
+    // Where it would hide the whole map it goes below.
+    const below = this.tip.offsetWidth > 0.7 * box.width
+      ? this.at.top + this.layers * this.at.row + kAxisHeight : y + this.at.row;
+    setStyle(this.tip, "top", `${grid.top - box.top + below + 8}px`);
   }
 
   destroy() {

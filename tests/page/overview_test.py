@@ -192,3 +192,31 @@ def test_reduced_motion_is_respected(daemon, open_page):
     assert page.evaluate(duration) == "0s"
     page.look(reduced_motion=False)
     assert page.evaluate(duration) == "0.3s"
+
+
+def test_groups_show_what_each_run_may_use(browser):
+    with FakeDaemon() as served:
+        first = play(served, SimulatedRun("first", group="gpu"), 4)
+        second = play(served, SimulatedRun("second", group="gpu"), 4)
+        served.groups = [
+            {"name": "gpu", "total_bytes": 1024 * MIB, "assigned_bytes": 768 * MIB, "runs": [
+                {"id": first, "share_bytes": 512 * MIB, "need_bytes": 700 * MIB,
+                 "budget_bytes": 512 * MIB, "pending_bytes": 600 * MIB},
+                {"id": second, "share_bytes": 512 * MIB, "need_bytes": 256 * MIB,
+                 "budget_bytes": 256 * MIB, "pending_bytes": None}]},
+            {"name": "bare", "total_bytes": None, "assigned_bytes": 0, "runs": []}]
+        page = browser.page()
+        page.open(served.address)
+        page.wait_for("document.querySelectorAll('.group').length === 2")
+        assert page.evaluate("[...document.querySelectorAll('.group .panel-head .note')]"
+                             ".map(one => one.textContent)") == [
+            "768.0 MiB of 1.0 GiB assigned, 256.0 MiB free", "0 B assigned, no total is set"]
+        assert page.evaluate("[...document.querySelectorAll('.group tbody tr')]"
+                             ".map(row => [...row.cells].map(cell => cell.textContent))") == [
+            ["first", "512.0 MiB", "512.0 MiB", "700.0 MiB", "600.0 MiB"],
+            ["second", "256.0 MiB", "512.0 MiB", "256.0 MiB", "\u2013"]]
+        widths = page.evaluate("[...document.querySelectorAll('.group-track a')]"
+                               ".map(one => one.style.width)")
+        assert widths == ["50%", "25%"]
+        assert page.problems == []
+        page.close()

@@ -59,7 +59,7 @@ def views(page, address, run_id, folder, look):
                             ".getBoundingClientRect().top + scrollY - 16")
         head = above(page, ".chart-box")
         save(page, folder / f"page-run-{suffix}.png", look, (0, 0, width, head + 60))
-        save(page, folder / f"page-map-{suffix}.png", look, (0, top, width, 620))
+        save(page, folder / f"page-map-{suffix}.png", look, (0, top, width, 700))
         return
     save(page, folder / f"page-run-{suffix}.png", look, (0, 0, width, above(page, ".map") + 40))
 

@@ -6,7 +6,7 @@ import {
   announce, h, reconcile, setAttribute, setHidden, setStyle, setText, table, textRow,
 } from "./dom.js";
 import {
-  bytes, count, moment, plural, seconds, share, stateText, stepsDone, stepsText,
+  bytes, count, known, moment, plural, seconds, share, stateText, stepsDone, stepsText,
 } from "./format.js";
 import { welcome } from "./welcome.js";
 
@@ -103,9 +103,7 @@ function groupView(names) {
       table({ label: "Runs of the group", head: columns, body: rows })),
     update(group) {
       setText(title, group.name);
-      const free = group.total_bytes - group.assigned_bytes;
-      setText(totals, `${bytes(group.assigned_bytes)} of ${bytes(group.total_bytes)} assigned, ` +
-        `${bytes(free)} free`);
+      setText(totals, totalsText(group));
       const runs = (group.runs ?? []).map((run) => (
         { ...run, percent: group.total_bytes > 0 ? run.budget_bytes / group.total_bytes * 100 : 0 }
       ));
@@ -113,6 +111,14 @@ function groupView(names) {
       reconcile(rows, rowViews, runs, (run) => run.id, () => textRow(columns));
     },
   };
+}
+
+// A group that runs name and nobody gave a total yet has none.
+function totalsText(group) {
+  const assigned = bytes(group.assigned_bytes);
+  if (!known(group.total_bytes)) return `${assigned} assigned, no total is set`;
+  const free = group.total_bytes - group.assigned_bytes;
+  return `${assigned} of ${bytes(group.total_bytes)} assigned, ${bytes(free)} free`;
 }
 
 const kModelColumns = [

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_daemon import advance, play
-from looks import CONTRASTS, WIDE_CONTENT
+from looks import CONTRASTS, PAINTED, WIDE_CONTENT
 from simulated_runs import MIB, Model, SimulatedRun
 
 MAP = "document.querySelector('.map-grid')"
@@ -77,33 +77,6 @@ def test_every_cell_is_painted_in_its_mode_s_colour(daemon, open_run, ask, width
     assert painted == wanted
 
 
-# The mode whose colour most pixels of a cell have, by column and row.
-PAINTED = r"""(() => {
-  const [columns, rows] = [%d, %d];
-  const canvas = document.querySelector('.map-grid canvas');
-  const all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  const style = getComputedStyle(document.documentElement);
-  const modes = {};
-  for (const mode of ['keep', 'selective', 'offload', 'full']) {
-    const hex = style.getPropertyValue(`--mode-${mode}`).trim();
-    modes[[1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)).join()] = mode;
-  }
-  const [top, bottom] = [56, canvas.height - 22];
-  const [width, height] = [canvas.width / columns, (bottom - top) / rows];
-  return Array.from({length: columns}, (_, column) => Array.from({length: rows}, (_, row) => {
-    const counts = {};
-    for (let y = 0; y < height; y += 1) {
-      for (let x = 0; x < width; x += 1) {
-        const at = 4 * ((top + row * height + y) * canvas.width + column * width + x);
-        const key = [...all.slice(at, at + 3)].join();
-        counts[key] = (counts[key] ?? 0) + 1;
-      }
-    }
-    return modes[Object.keys(counts).sort((a, b) => counts[b] - counts[a])[0]] ?? 'none';
-  }));
-})()"""
-
-
 def test_pointer_shows_what_the_keyboard_shows(daemon, open_run):
     run_id = play(daemon, small_run(), 30)
     page = open_run(run_id)
@@ -142,7 +115,7 @@ def test_tab_reaches_the_map_and_shows_its_reason(daemon, open_run, ask):
 def test_charts_draw_the_steps_and_the_change_of_budget(daemon, open_run, ask):
     run = SimulatedRun("charted", seed=6, budget=420 * MIB)
     run_id = play(daemon, run, 60)
-    daemon.push(run_id, [{"type": "budget", "seq": 0, "step": 60, "budget_bytes": 350 * MIB}])
+    daemon.push(run_id, [{"type": "budget", "seq": 0, "step": 61, "budget_bytes": 350 * MIB}])
     run.set_budget(350 * MIB)
     advance(daemon, run_id, run, 40)
     page = open_run(run_id)
@@ -157,7 +130,7 @@ def test_charts_draw_the_steps_and_the_change_of_budget(daemon, open_run, ask):
     assert drawn[0] == pairs(planned, "measured_bytes")
     assert drawn[1] == pairs([step for step in steps if step["learning"]], "measured_bytes")
     assert drawn[3] == pairs(planned, "predicted_bytes")
-    assert drawn[4] == [[step["step"], 420 if step["step"] < 60 else 350] for step in steps]
+    assert drawn[4] == [[step["step"], 420 if step["step"] < 61 else 350] for step in steps]
     by_length = page.evaluate(
         CHART.format(2) + ".flatMap(set => set.data.map(one => [one.x, one.y]))")
     times = sorted([int(step["key"].rsplit("=", 1)[1]), step["seconds"] * 1e3] for step in steps)
@@ -213,7 +186,7 @@ def test_lives_without_losing_place(daemon, open_run):
                                                         ".ariaColIndex")
     advance(daemon, run_id, run, 25)
     page.wait_for("[...document.querySelectorAll('.tiles dd')][0].textContent === '55 / 400'")
-    page.wait_for("document.querySelector('[aria-label=\"Last steps\"] td').textContent === '54'")
+    page.wait_for("document.querySelector('[aria-label=\"Last steps\"] td').textContent === '55'")
     assert page.evaluate("scrollY") == top
     assert page.evaluate("table.isConnected && table.scrollLeft") == 40
     assert page.evaluate("document.querySelectorAll('details')[1].open")

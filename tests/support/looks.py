@@ -50,3 +50,30 @@ WIDE_CONTENT = r"""(() => {
     .filter((one) => !scrolls(one))
     .map((one) => `${one.tagName} ${one.className} ${one.textContent.slice(0, 30)}`);
 })()"""
+
+# The mode whose colour most pixels of a plan map's cell have, by column and row. Takes the numbers
+# of columns and rows.
+PAINTED = r"""(() => {
+  const [columns, rows] = [%d, %d];
+  const canvas = document.querySelector('.map-grid canvas');
+  const all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  const style = getComputedStyle(document.documentElement);
+  const modes = {};
+  for (const mode of ['keep', 'selective', 'offload', 'full']) {
+    const hex = style.getPropertyValue(`--mode-${mode}`).trim();
+    modes[[1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)).join()] = mode;
+  }
+  const [top, bottom] = [56, canvas.height - 22];
+  const [width, height] = [canvas.width / columns, (bottom - top) / rows];
+  return Array.from({length: columns}, (_, column) => Array.from({length: rows}, (_, row) => {
+    const counts = {};
+    for (let y = 0; y < height; y += 1) {
+      for (let x = 0; x < width; x += 1) {
+        const at = 4 * ((top + row * height + y) * canvas.width + column * width + x);
+        const key = [...all.slice(at, at + 3)].join();
+        counts[key] = (counts[key] ?? 0) + 1;
+      }
+    }
+    return modes[Object.keys(counts).sort((a, b) => counts[b] - counts[a])[0]] ?? 'none';
+  }));
+})()"""

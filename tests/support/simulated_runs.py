@@ -71,7 +71,7 @@ class SimulatedRun:
         self.budget, self.batch, self.lengths = budget, batch, lengths
         self.steps_total, self.learning_steps = steps_total, learning
         self.about = about
-        self.next_step = 0
+        self.next_step = 1
         self.margin = int(0.004 * budget)
         self.plans = {}
         self.counters = dict.fromkeys(
@@ -105,7 +105,7 @@ class SimulatedRun:
         low, high = self.lengths
         source = 8 * round((low + (high - low) * self.random.betavariate(2, 3)) / 8)
         number, self.next_step = self.next_step, self.next_step + 1
-        learning = number < self.learning_steps
+        learning = number <= self.learning_steps
         entry = None if learning else self._planned(source, number)
         modes = entry["plan"]["modes"] if entry else ["full"] * len(self.model.layers)
         exact = self.model.peak_bytes(modes, self.batch, source)
@@ -174,7 +174,7 @@ class SimulatedRun:
                 "last_used_step": number, "reason": reason, "plan": plan}
 
     def snapshot(self):
-        learning = self.next_step <= self.learning_steps
+        learning = self.next_step - 1 <= self.learning_steps
         names = list(self.model.classes)
         layers = self.model.layers
         reason = "forward of the layers was seen at one shape" if learning else (
@@ -194,9 +194,9 @@ class SimulatedRun:
 
     def learned(self):
         """Net, peak and time of each class's segments, as the run's own model has them."""
-        if self.next_step == 0:
+        if self.next_step == 1:
             return []
-        samples = min(self.next_step, 64)
+        samples = min(self.next_step - 1, 64)
         linear, squared = self.model.hidden * 4, self.model.heads * 4
         rows = []
 

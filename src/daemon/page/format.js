@@ -123,8 +123,8 @@ export function stateText(run) {
   return run.state === "ended" && run.status ? `ended: ${run.status}` : text;
 }
 
-// Steps are numbered from 0.
-export const stepsDone = (run) => (known(run.last) || run.step > 0 ? (run.step ?? -1) + 1 : 0);
+// Runs number their steps from 1.
+export const stepsDone = (run) => run.step ?? 0;
 
 export function stepsText(run) {
   const done = count(stepsDone(run));

@@ -102,10 +102,13 @@ export class Learned {
       const parts = segmentParts(one.segment);
       const ofLayer = ["forward", "backward", "recompute"].includes(parts.kind);
       const name = ofLayer ? one.class_name ?? `class ${parts.layerClass}` : kTheStep;
-      if (!groups.has(name)) groups.set(name, { name, rows: [], open: groups.size === 0 });
+      if (!groups.has(name)) groups.set(name, { name, rows: [] });
       groups.get(name).rows.push(one);
     }
+    // Layers first; the first group is open to begin with.
+    const ordered = [...groups.values()].sort((a, b) => (a.name === kTheStep) - (b.name === kTheStep));
+    ordered.forEach((group, index) => { group.open = index === 0; });
     setHidden(this.none, groups.size > 0);
-    reconcile(this.groups, this.views, [...groups.values()], (group) => group.name, classView);
+    reconcile(this.groups, this.views, ordered, (group) => group.name, classView);
   }
 }

@@ -1,0 +1,84 @@
+"""The page over pudicad and a real training run: what it shows is what the run measured."""
+
+import json
+import os
+import subprocess
+import time
+import urllib.request
+
+import chromium
+import pytest
+from looks import CONTRASTS, PAINTED
+from real_daemon import RealDaemon
+
+PUDICAD = os.environ.get("PUDICAD", "")
+PUDICA_TRAIN = os.environ.get("PUDICA_TRAIN", "")
+STEPS = 40
+OPTIONS = ["--model", "mini,hidden=32,layers=4", "--threads", "1", "--batch", "2", "--steps",
+           str(STEPS), "--policy", "pudica", "--budget", "0.3", "--daemon"]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A daemon under which one run has ended: (daemon, run's id)."""
+    if not PUDICAD or not PUDICA_TRAIN:
+        pytest.skip("PUDICAD and PUDICA_TRAIN do not name programs")
+    if chromium.find() is None:
+        pytest.skip("no Chromium is installed (Debian package chromium)")
+    with RealDaemon(PUDICAD) as daemon:
+        environment = {**os.environ, "PUDICA_SOCKET": str(daemon.socket)}
+        done = subprocess.run([PUDICA_TRAIN, *OPTIONS, "--out", str(tmp_path / "out")], text=True,
+                              env=environment, capture_output=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        deadline = time.monotonic() + 30
+        while True:
+            runs = daemon.ask("GET", "/v1/runs?all=true")["runs"]
+            if runs and runs[0]["state"] == "ended":
+                break
+            assert time.monotonic() < deadline, runs
+        yield daemon, runs[0]["id"]
+
+
+def get(daemon, path):
+    with urllib.request.urlopen(daemon.address + path, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_shows_a_training_run(browser, trained):
+    daemon, run_id = trained
+    run = get(daemon, f"/v1/runs/{run_id}")
+    plans = get(daemon, f"/v1/runs/{run_id}/plans")["plans"]
+    assert len(run["steps"]) == STEPS and plans and run["learned"]
+    page = browser.page(scheme="dark")
+    page.open(f"{daemon.address}/#/runs/{run_id}")
+    page.wait_for("document.querySelector('.map-grid')?.ariaColCount > 0")
+    assert page.evaluate("document.querySelector('.run-title .state').textContent") == "ended: ok"
+    assert page.evaluate("document.querySelector('.tiles dd').textContent") == f"{STEPS} / {STEPS}"
+    measured = page.evaluate(
+        "Chart.getChart(document.querySelector('.chart-box canvas')).data.datasets.slice(0, 3)"
+        ".flatMap(set => set.data.map(one => [one.x, one.step.measured_bytes]))")
+    assert sorted(measured) == [[step["step"], step["measured_bytes"]] for step in run["steps"]]
+    keys = page.evaluate("[...document.querySelectorAll('[aria-label=\"Cached plans\"] tbody tr')]"
+                         ".length")
+    assert keys == min(len(plans), 12)
+
+    def volume(entry):
+        product = 1
+        for part in entry["key"].split(","):
+            product *= int(part.split("=")[1])
+        return product
+
+    ordered = sorted(plans, key=lambda entry: (volume(entry), entry["plan"]["id"]))
+    layers = len(run["structure"]["layers"])
+    painted = page.evaluate(PAINTED % (len(plans), layers))
+    assert painted == [[mode.split(":")[0] for mode in entry["plan"]["modes"]]
+                       for entry in ordered]
+    rows = page.evaluate("document.querySelectorAll('details tbody tr').length")
+    assert rows == len(run["learned"])
+    assert page.evaluate(CONTRASTS) == []
+    assert page.problems == []
+    strangers = [url for url in page.requests if not url.startswith(daemon.address + "/")]
+    assert [url for url in strangers if not url.startswith("about:")] == []
+    if os.environ.get("PUDICA_SCREENSHOT"):
+        page.screenshot(os.environ["PUDICA_SCREENSHOT"])
+    page.close()

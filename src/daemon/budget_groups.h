@@ -1,0 +1,159 @@
+// Budget groups: runs on one device share a total; what one does not use is lent to the others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pudica/bytes.h"
+#include "pudica/result.h"
+
+namespace pudica::daemon {
+
+// A budget that a run is to be told. A later number replaces an earlier one of the same run.
+struct BudgetOrder {
+  std::string run;
+  std::uint64_t number = 0;  // above every number given out before
+  Bytes budget_bytes{0};
+
+  bool operator==(const BudgetOrder&) const = default;
+};
+
+struct GroupMember {
+  std::string id;
+  Bytes share_bytes{0};  // what it has a right to
+  Bytes floor_bytes{0};
+  Bytes need_bytes{0};    // what it could use, as far as it counts now
+  Bytes budget_bytes{0};  // what it confirmed last
+  std::optional<Bytes> pending_bytes;  // ordered last, not confirmed yet
+  bool lost = false;
+};
+
+struct GroupView {
+  std::string name;
+  // In force now: never below assigned_bytes. nullopt: nobody has set a total yet.
+  std::optional<Bytes> total_bytes;
+  // What was asked for, where runs have still to come down to it.
+  std::optional<Bytes> pending_total_bytes;
+  Bytes assigned_bytes{0};  // the most that the runs may be using at this instant, together
+  std::vector<GroupMember> runs;  // in the order in which they joined
+};
+
+struct JoinRequest {
+  std::string group;
+  std::string run;
+  Bytes share_bytes{0};   // the budget that it would have alone
+  Bytes floor_bytes{0};   // it is never told less; 0 where not known
+  Bytes in_use_bytes{0};  // the budget that it may be using already; 0 before its first step
+};
+
+struct BudgetGroupsOptions {
+  // A need that falls counts once it has been lower for this many reports, twice that at most.
+  std::int64_t need_window = 16;
+  // Smaller changes of what is lent are left out: a part of the run's budget.
+  std::int64_t lend_band_divisor = 256;
+  // The same for bytes of a share that nobody needs at present.
+  std::int64_t idle_band_divisor = 16;
+};
+
+// Divides each group's total among its runs. At every instant, the sum over the runs of what each
+// may be using is at most the total: a run may be using what it confirmed last and all that was
+// ordered since; a lowering counts once confirmed, a raise is ordered only when covered.
+//
+// A run has a right to its share, and to what others leave unused in fair parts. Shares are the
+// budgets asked for, scaled down together where they exceed the total, never below a floor.
+//
+// Errors: kNotFound for an unknown run or group, kOverBudget where the total does not suffice,
+// kInvalidArgument for a value out of range. A pure state machine; not thread-safe.
+class BudgetGroups {
+ public:
+  explicit BudgetGroups(const BudgetGroupsOptions& options = {});
+
+  // Makes the group if there is none. Lowering takes force as the runs confirm. kOverBudget where
+  // the floors of its runs do not fit.
+  Result<void> set_total(const std::string& group, Bytes total_bytes);
+
+  // The budget to begin with: what is free now, at most its share; the rest is ordered as others
+  // give back. A group without a total grants what is asked. A run that is a member already comes
+  // back (registers again); then in_use_bytes is what it says to be using.
+  Result<Bytes> join(const JoinRequest& request);
+
+  // The run's memory is known to be free: it ended or is dead.
+  void leave(const std::string& run);
+
+  // Silent: what it may be using stays counted, and nothing is ordered until it joins again.
+  void lost(const std::string& run);
+
+  // What the run could use: the peak of its latest batch with every layer kept. Rises count at
+  // once, falls after need_window reports.
+  void need(const std::string& run, Bytes need_bytes);
+
+  // The run's own budget by an operator: its share from now on, kept when others join.
+  // kOverBudget, naming what is left, where it is more than the shares of the others leave.
+  Result<void> set_share(const std::string& run, Bytes share_bytes);
+
+  // The run uses the budget of this order from its current step on. Numbers may come late, twice
+  // or never; a number confirms all before it. Requires of runs: orders are taken up in order.
+  void confirm(const std::string& run, std::uint64_t number);
+
+  // The run changed its budget itself: counted, and corrected by an order.
+  void changed_itself(const std::string& run, Bytes budget_bytes);
+
+  // For every run its latest order that is not confirmed yet. Calling it again changes nothing:
+  // an order stays until its run confirms it, so that one that was lost can be sent again.
+  [[nodiscard]] std::vector<BudgetOrder> take_orders() const;
+
+  [[nodiscard]] std::vector<GroupView> view() const;
+  [[nodiscard]] Result<GroupView> view(const std::string& group) const;
+  // The group of a run; nullopt if it is in none.
+  [[nodiscard]] std::optional<std::string> group_of(const std::string& run) const;
+
+ private:
+  struct Order {
+    std::uint64_t number = 0;
+    std::int64_t bytes = 0;
+  };
+  struct Run {
+    std::string id;
+    std::int64_t asked = 0;
+    std::int64_t floor = 0;
+    std::int64_t share = 0;
+    bool pinned = false;
+    bool lost = false;
+    // Needs of the current and the last window of reports; nullopt: it has said nothing yet.
+    std::optional<std::int64_t> need_now;
+    std::int64_t need_before = 0;
+    std::int64_t reports = 0;
+    std::int64_t confirmed = 0;
+    std::uint64_t confirmed_number = 0;
+    // Since the last confirmed one; bytes fall from one to the next.
+    std::vector<Order> orders;
+
+    [[nodiscard]] std::int64_t held_need() const;
+    [[nodiscard]] std::int64_t ordered() const;  // what it will use once it has caught up
+    [[nodiscard]] std::int64_t bound() const;    // the most that it may be using now
+  };
+  struct Group {
+    std::optional<std::int64_t> total;  // asked for
+    std::vector<Run> runs;
+  };
+  enum class Change { kByNeed, kByOperator };
+
+  Run* find(const std::string& run);
+  [[nodiscard]] static std::int64_t assigned(const Group& group);
+  [[nodiscard]] std::vector<std::int64_t> targets(const Group& group) const;
+  [[nodiscard]] std::int64_t raise_to(const Run& run, std::int64_t target, Change change) const;
+  void order(Run& run, std::int64_t bytes);
+  void update_shares(Group& group);
+  void rebalance(Group& group, Change change);
+  [[nodiscard]] static GroupView view_of(const std::string& name, const Group& group);
+
+  BudgetGroupsOptions options_;
+  std::uint64_t last_number_ = 0;
+  std::map<std::string, Group> groups_;
+  std::map<std::string, std::string> group_of_;
+};
+
+}  // namespace pudica::daemon

@@ -25,8 +25,8 @@ struct GroupMember {
   std::string id;
   Bytes share_bytes{0};  // what it has a right to
   Bytes floor_bytes{0};
-  Bytes need_bytes{0};    // what it could use, as far as it counts now
-  Bytes budget_bytes{0};  // what it confirmed last
+  Bytes need_bytes{0};                 // what it could use, as far as it counts now
+  Bytes budget_bytes{0};               // what it confirmed last
   std::optional<Bytes> pending_bytes;  // ordered last, not confirmed yet
   bool lost = false;
 };
@@ -37,7 +37,7 @@ struct GroupView {
   std::optional<Bytes> total_bytes;
   // What was asked for, where runs have still to come down to it.
   std::optional<Bytes> pending_total_bytes;
-  Bytes assigned_bytes{0};  // the most that the runs may be using at this instant, together
+  Bytes assigned_bytes{0};        // the most that the runs may be using at this instant, together
   std::vector<GroupMember> runs;  // in the order in which they joined
 };
 
@@ -120,34 +120,43 @@ class BudgetGroups {
     std::int64_t asked = 0;
     std::int64_t floor = 0;
     std::int64_t share = 0;
-    bool pinned = false;
+    bool pinned = false;  // asked for by an operator
     bool lost = false;
-    // Needs of the current and the last window of reports; nullopt: it has said nothing yet.
-    std::optional<std::int64_t> need_now;
+    bool exact = false;  // gets its target without regard to the bands
+    bool tell = false;   // gets an order even if it says nothing new
+    // The largest need of the running window of reports and of the one before it.
+    std::int64_t need_now = 0;
     std::int64_t need_before = 0;
     std::int64_t reports = 0;
+    bool first_window = true;
     std::int64_t confirmed = 0;
     std::uint64_t confirmed_number = 0;
-    // Since the last confirmed one; bytes fall from one to the next.
+    // Open orders, oldest first. Their bytes fall strictly: one that is no larger than a later one
+    // adds nothing to what the run may be using.
     std::vector<Order> orders;
 
-    [[nodiscard]] std::int64_t held_need() const;
-    [[nodiscard]] std::int64_t ordered() const;  // what it will use once it has caught up
+    [[nodiscard]] std::int64_t need() const;
+    [[nodiscard]] std::int64_t ordered() const;  // what it uses once it has caught up
     [[nodiscard]] std::int64_t bound() const;    // the most that it may be using now
   };
   struct Group {
     std::optional<std::int64_t> total;  // asked for
     std::vector<Run> runs;
   };
-  enum class Change { kByNeed, kByOperator };
 
   Run* find(const std::string& run);
+  void remove(const std::string& run);
   [[nodiscard]] static std::int64_t assigned(const Group& group);
-  [[nodiscard]] std::vector<std::int64_t> targets(const Group& group) const;
-  [[nodiscard]] std::int64_t raise_to(const Run& run, std::int64_t target, Change change) const;
+  [[nodiscard]] static std::vector<std::int64_t> targets(const Group& group);
+  static void update_shares(Group& group);
+  [[nodiscard]] bool lowering_is_due(const Run& run, std::int64_t target) const;
+  [[nodiscard]] bool raise_is_due(const Run& run, std::int64_t target) const;
+  [[nodiscard]] std::vector<std::int64_t> lowered(const Group& group,
+                                                  const std::vector<std::int64_t>& targets) const;
+  void raise(const Group& group, const std::vector<std::int64_t>& targets,
+             std::vector<std::int64_t>& budgets) const;
   void order(Run& run, std::int64_t bytes);
-  void update_shares(Group& group);
-  void rebalance(Group& group, Change change);
+  void rebalance(Group& group);
   [[nodiscard]] static GroupView view_of(const std::string& name, const Group& group);
 
   BudgetGroupsOptions options_;

@@ -8,7 +8,8 @@
 namespace pudica::daemon {
 
 // Gives every one at most its cap and all together at most `amount`, max-min fair: nobody has less
-// than another but for its cap. What integers leave over goes to the first. Caps below 0 count as 0.
+// than another but for its cap. What integers leave over goes to the first. Caps below 0 count as
+// 0.
 std::vector<std::int64_t> fill_fairly(std::span<const std::int64_t> caps, std::int64_t amount);
 
 struct Claim {

@@ -34,11 +34,21 @@ std::optional<Bytes> bytes_or_null(FieldReader& reader, const char* field) {
   return count ? std::optional(Bytes(*count)) : std::nullopt;
 }
 
+std::map<std::string, std::string> versions_of(FieldReader& reader) {
+  std::map<std::string, std::string> out;
+  const Json* const versions = reader.has("versions") ? reader.object("versions") : nullptr;
+  if (versions == nullptr || !versions->is_object()) return out;
+  for (const auto& [name, version] : versions->items()) {
+    if (version.is_string()) out[name] = version.get<std::string>();
+  }
+  return out;
+}
+
 // Applies `read` to the JSON object of a text; what it throws or refuses becomes an error.
 template <typename T, typename Read>
 Result<T> read_text(std::string_view text, const char* what, const Read& read) {
   try {
-    const Json root = Json::parse(text.begin(), text.end());
+    const Json root = inspect::parse(text);
     if (!root.is_object()) {
       return invalid_argument(std::string(what) + ": expected a JSON object");
     }
@@ -153,12 +163,7 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.fingerprint = name_of(reader, "fingerprint");
     run.group = name_of(reader, "group");
     run.resume = name_of(reader, "resume");
-    if (reader.has("versions")) {
-      const Json& versions = *reader.object("versions");
-      for (const auto& [name, version] : versions.items()) {
-        if (version.is_string()) run.versions[name] = version.get<std::string>();
-      }
-    }
+    run.versions = versions_of(reader);
     run.budget_bytes = Bytes(reader.integer("budget_bytes"));
     run.floor_bytes = bytes_or_null(reader, "floor_bytes");
     run.keep_all_bytes = bytes_or_null(reader, "keep_all_bytes");
@@ -173,9 +178,8 @@ Result<Registration> parse_registration(std::string_view text) {
     registration.id = name_of(reader, "id");
     registration.protocol = reader.integer("protocol");
     registration.budget_bytes = bytes_or_null(reader, "budget_bytes");
-    if (reader.has("state") && !reader.object("state")->is_null()) {
-      registration.state = reader.text("state");
-    }
+    const Json* const state = reader.has("state") ? reader.object("state") : nullptr;
+    if (state != nullptr && !state->is_null()) registration.state = reader.text("state");
     registration.heartbeat_seconds = reader.number("heartbeat_seconds");
     registration.timeout_seconds = reader.number("timeout_seconds");
     return registration;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/text_limits.h"
+
 namespace pudica {
 namespace {
 
@@ -35,7 +37,7 @@ std::string lower_without_spaces(std::string_view text) {
 }
 
 Error bad_bytes(std::string_view text) {
-  return invalid_argument("not a byte count: '" + std::string(text) +
+  return invalid_argument("not a byte count: '" + shown(text) +
                           "'; expected a number with an optional unit (B, kB, MB, GB, TB, KiB, "
                           "MiB, GiB, TiB), such as 600MiB");
 }

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "base/text_limits.h"
+
 namespace pudica {
 
 std::string to_string(Mode mode) {
@@ -31,7 +33,7 @@ Result<Mode> parse_mode(std::string_view text) {
       return Mode::selective(step);
     }
   }
-  return invalid_argument("unknown mode '" + std::string(text) +
+  return invalid_argument("unknown mode '" + shown(text) +
                           "'; expected keep, selective:<k>, offload or full");
 }
 

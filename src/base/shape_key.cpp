@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "base/text_limits.h"
+
 namespace pudica {
 namespace {
+
+// Of names in texts from outside, which may not fill the memory.
+constexpr std::size_t kMostParsedNames = 1024;
+constexpr std::size_t kLongestName = 64;
 
 const DimensionNames& default_names() {
   static const DimensionNames names{"batch", "source", "target", "dim3", "dim4", "dim5"};
@@ -28,7 +35,7 @@ const DimensionNames* default_names(std::size_t count) {
 }
 
 Error bad_shape(std::string_view text) {
-  return invalid_argument("not a shape: '" + std::string(text) +
+  return invalid_argument("not a shape: '" + shown(text) +
                           "'; expected positive sizes such as 12x384 or batch=12,source=384");
 }
 
@@ -46,17 +53,23 @@ std::optional<std::int64_t> parse_size(std::string_view text) {
   return value;
 }
 
-}  // namespace
-
-const DimensionNames* intern_dimension_names(const DimensionNames& names) {
+// Interned names are never given back: nullptr for new ones where there are `most` already.
+const DimensionNames* intern(const DimensionNames& names, std::size_t most) {
   static std::mutex mutex;
   static std::vector<std::unique_ptr<const DimensionNames>> known;
   const std::lock_guard lock(mutex);
   for (const auto& entry : known) {
     if (*entry == names) return entry.get();
   }
+  if (known.size() >= most) return nullptr;
   known.push_back(std::make_unique<const DimensionNames>(names));
   return known.back().get();
+}
+
+}  // namespace
+
+const DimensionNames* intern_dimension_names(const DimensionNames& names) {
+  return intern(names, std::numeric_limits<std::size_t>::max());
 }
 
 ShapeKey::ShapeKey(std::initializer_list<std::int64_t> values)
@@ -114,7 +127,15 @@ Result<ShapeKey> ShapeKey::parse(std::string_view text) {
     begin = end + 1;
   }
   if (values.empty() || values.size() > kMaxDimensions) return bad_shape(text);
-  return named ? ShapeKey(names, values) : ShapeKey(std::span<const std::int64_t>(values));
+  if (!named) return ShapeKey(std::span<const std::int64_t>(values));
+  if (std::ranges::any_of(names, [](const auto& name) { return name.size() > kLongestName; })) {
+    return bad_shape(text);
+  }
+  if (intern(names, kMostParsedNames) == nullptr) {
+    return invalid_argument("shape '" + shown(text) + "': new names of dimensions, and there are " +
+                            std::to_string(kMostParsedNames) + " sets of names already");
+  }
+  return ShapeKey(names, values);
 }
 
 bool ShapeKey::covers(const ShapeKey& other) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/text_limits.h"
 #include "config/config.h"
 
 namespace pudica {
@@ -13,7 +14,7 @@ bool has_unit(std::string_view text) {
 }
 
 Error bad_budget(std::string_view text) {
-  return invalid_argument("not a budget: '" + std::string(text) +
+  return invalid_argument("not a budget: '" + shown(text) +
                           "'; expected auto, bytes such as 600MiB or 4096, or a fraction with a "
                           "point from 0.0 to 1.0");
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/nearest_name.h"
+#include "base/text_limits.h"
 #include "config/json_text.h"
 #include "config/keys.h"
 
@@ -18,9 +19,8 @@ constexpr std::size_t kMaxFileBytes = 1U << 20U;
 constexpr std::size_t kShownCharacters = 60;
 
 std::string seen(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > kShownCharacters) text = text.substr(0, kShownCharacters) + "...";
-  return text;
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return shown(text, kShownCharacters);
 }
 
 // Names from the file are cut first: the work is bounded.
@@ -104,7 +104,7 @@ class Reader {
       }
       return;
     }
-    fail(path + ": unknown key (value " + seen(value) + "); the nearest known key is " +
+    fail(shown(path) + ": unknown key (value " + seen(value) + "); the nearest known key is " +
          std::string(nearest_known(path)));
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text_limits.h"
+
 namespace pudica::config {
 namespace {
 
@@ -68,6 +70,8 @@ std::string describe(const json::parse_error& error, std::string_view text) {
 }  // namespace
 
 JsonText read_json(std::string_view text) {
+  std::string beyond = beyond_json_limits(text);
+  if (!beyond.empty()) return {std::nullopt, {std::move(beyond)}};
   RepeatedKeys repeated;
   try {
     json value = json::parse(

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/text_limits.h"
 #include "daemon/api.h"
 #include "inspect/field_reader.h"
 
@@ -32,7 +33,9 @@ Result<std::int64_t> query_integer(const ApiRequest& request, const char* name,
 }
 
 Result<Bytes> bytes_field(const std::string& body, const char* field) {
-  if (json_depth(body) > kMaxJsonDepth) return invalid_argument("the body is nested too deeply");
+  if (const std::string beyond = beyond_json_limits(body); !beyond.empty()) {
+    return invalid_argument("the body is " + beyond);
+  }
   const Json root = Json::parse(body, nullptr, false);
   if (!root.is_object()) {
     return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +

@@ -3,10 +3,12 @@
 #include <cmath>
 #include <utility>
 
+#include "base/text_limits.h"
+
 namespace pudica::inspect {
 namespace {
 
-constexpr std::size_t kShownCharacters = 60;
+constexpr std::size_t kShownWords = 300;
 
 bool fits_signed(const Json& value) {
   return value.is_number_integer() &&
@@ -105,7 +107,7 @@ void FieldReader::each(const char* name, const Element& read) {
 const Json* FieldReader::object(const char* name) { return find(name); }
 
 void FieldReader::fail(const char* name, const std::string& what) {
-  fail_with(invalid_argument(where_ + name + ": " + what));
+  fail_with(invalid_argument(where_ + name + ": " + shown(what, kShownWords)));
 }
 
 void FieldReader::fail_with(const Error& error) {
@@ -121,9 +123,7 @@ const Json* FieldReader::find(const char* name) {
 }
 
 void FieldReader::refuse(const char* name, const Json& value, std::string_view expected) {
-  std::string seen = dump(value, -1);
-  if (seen.size() > kShownCharacters) seen = seen.substr(0, kShownCharacters) + "...";
-  fail(name, seen + ", expected " + std::string(expected));
+  fail(name, shown(dump(value, -1)) + ", expected " + std::string(expected));
 }
 
 }  // namespace pudica::inspect

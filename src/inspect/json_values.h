@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -24,6 +25,9 @@ Json to_json(const SegmentObservation& observation);
 // Kind, class and mode of a segment; the class's number only.
 Json to_json(const SegmentKey& key);
 Json to_json(const Plan& plan);
+
+// Errors are thrown as Json::exception, those of text_limits.h too.
+Json parse(std::string_view text);
 
 // Text of a value; never throws. Indented where `indent` >= 0.
 std::string dump(const Json& value, int indent);

@@ -20,7 +20,6 @@ inline constexpr std::int64_t kProtocol = 1;        // the newest that this prog
 inline constexpr std::int64_t kProtocolOldest = 1;  // and the oldest
 inline constexpr std::size_t kMaxEventsPerBatch = 4096;
 inline constexpr std::size_t kMaxBodyBytes = std::size_t{4} << 20U;
-inline constexpr std::size_t kMaxJsonDepth = 64;  // lists and objects within each other
 
 // What a run says of itself when it registers.
 struct RunDescription {
@@ -41,7 +40,7 @@ struct RunDescription {
   std::optional<Bytes> keep_all_bytes;
   std::optional<std::int64_t> steps_total;
   std::int64_t steps_done = 0;  // before it registered: above 0 it uses its budget already
-  std::string resume;  // the id it had before the daemon restarted; empty: none
+  std::string resume;           // the id it had before the daemon restarted; empty: none
 };
 
 // The daemon's answer to a registration.
@@ -110,8 +109,8 @@ struct Command {
 };
 
 // The writers never throw. The readers' errors: kInvalidArgument naming the field, the value seen
-// and the value expected; fields and events not known are passed over. Texts nested deeper than
-// kMaxJsonDepth are refused before they are read.
+// and the value expected; fields and events not known are passed over. Texts beyond the
+// limits of base/text_limits.h are refused before they are read.
 std::string to_json(const RunDescription& description);
 Result<RunDescription> parse_run_description(std::string_view text);
 std::string to_json(const Registration& registration);
@@ -120,8 +119,5 @@ std::string to_json(const EventBatch& batch);
 Result<EventBatch> parse_event_batch(std::string_view text);
 std::string to_json(const std::vector<Command>& commands);
 Result<std::vector<Command>> parse_commands(std::string_view text);
-
-// How deep the brackets of a JSON text go; of other text something.
-std::size_t json_depth(std::string_view text);
 
 }  // namespace pudica

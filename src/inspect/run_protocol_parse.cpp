@@ -35,15 +35,25 @@ std::optional<Bytes> bytes_or_null(FieldReader& reader, const char* field) {
   return count ? std::optional(Bytes(*count)) : std::nullopt;
 }
 
+std::map<std::string, std::string> versions_of(FieldReader& reader) {
+  std::map<std::string, std::string> out;
+  const Json* const versions = reader.has("versions") ? reader.object("versions") : nullptr;
+  if (versions == nullptr) return out;
+  if (!versions->is_object()) {
+    reader.fail("versions", "expected an object");
+    return out;
+  }
+  for (const auto& [name, version] : versions->items()) {
+    if (version.is_string()) out[name] = version.get<std::string>();
+  }
+  return out;
+}
+
 // Applies `read` to the JSON object of a text; what it throws or refuses becomes an error.
 template <typename T, typename Read>
 Result<T> read_text(std::string_view text, const char* what, const Read& read) {
-  if (const std::size_t depth = json_depth(text); depth > kMaxJsonDepth) {
-    return invalid_argument(std::string(what) + ": nested " + std::to_string(depth) +
-                            " deep, expected at most " + std::to_string(kMaxJsonDepth));
-  }
   try {
-    const Json root = Json::parse(text.begin(), text.end());
+    const Json root = inspect::parse(text);
     if (!root.is_object()) {
       return invalid_argument(std::string(what) + ": expected a JSON object");
     }
@@ -176,26 +186,6 @@ std::vector<T> read_list(FieldReader& reader, const char* field, const Read& rea
 
 }  // namespace
 
-std::size_t json_depth(std::string_view text) {
-  std::size_t depth = 0;
-  std::size_t deepest = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char character = text[i];
-    if (quoted) {
-      if (character == '\\') ++i;
-      if (character == '"') quoted = false;
-    } else if (character == '"') {
-      quoted = true;
-    } else if (character == '[' || character == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if ((character == ']' || character == '}') && depth > 0) {
-      --depth;
-    }
-  }
-  return deepest;
-}
-
 Result<RunDescription> parse_run_description(std::string_view text) {
   return read_text<RunDescription>(text, "registration", [](FieldReader& reader) {
     RunDescription run;
@@ -211,14 +201,7 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.fingerprint = name_of(reader, "fingerprint");
     run.group = name_of(reader, "group");
     run.resume = name_of(reader, "resume");
-    const Json* const versions = reader.has("versions") ? reader.object("versions") : nullptr;
-    if (versions != nullptr && !versions->is_object()) {
-      reader.fail("versions", "expected an object");
-    } else if (versions != nullptr) {
-      for (const auto& [name, version] : versions->items()) {
-        if (version.is_string()) run.versions[name] = version.get<std::string>();
-      }
-    }
+    run.versions = versions_of(reader);
     run.budget_bytes = Bytes(reader.integer("budget_bytes"));
     run.floor_bytes = bytes_or_null(reader, "floor_bytes");
     run.keep_all_bytes = bytes_or_null(reader, "keep_all_bytes");

@@ -31,7 +31,11 @@ std::optional<SegmentKind> segment_kind(const std::string& name) {
 
 std::optional<Error> read_delta(const Json& value, const std::string& place,
                                 std::vector<std::int64_t>& deltas) {
-  if (!value.is_number_integer()) return invalid_argument(place + ": expected an integer");
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() ||
+                     value.get<std::uint64_t>() <=
+                         static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
+  if (!fits) return invalid_argument(place + ": expected an integer of 64 bits");
   deltas.push_back(value.get<std::int64_t>());
   return std::nullopt;
 }
@@ -165,7 +169,7 @@ Result<StepRecord> inspect::read_step_record(const Json& root) {
 
 Result<StepRecord> parse_step_record(std::string_view line) {
   try {
-    return inspect::read_step_record(Json::parse(line.begin(), line.end()));
+    return inspect::read_step_record(inspect::parse(line));
   } catch (const Json::exception& error) {
     return invalid_argument(std::string("step record: ") + error.what());
   }

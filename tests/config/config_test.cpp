@@ -219,5 +219,14 @@ TEST(Budget, JsonNumberWithAPointIsAFraction) {
   EXPECT_THAT(fixture("bad/budget_fraction.json").errors, ElementsAre(HasSubstr("budget: 1.5")));
 }
 
+TEST(Config, DeepNestingAndLongNamesAreRefusedInAShortMessage) {
+  const ParsedConfig deep = parse_config("{\"budget\":" + std::string(1000000, '['), "inline");
+  ASSERT_THAT(deep.errors, SizeIs(1));
+  EXPECT_THAT(deep.errors[0], HasSubstr("nested deeper"));
+  const ParsedConfig named = parse_config("{\"" + std::string(100000, 'k') + "\":1}", "inline");
+  ASSERT_THAT(named.errors, SizeIs(1));
+  EXPECT_LT(named.errors[0].size(), 500U);
+}
+
 }  // namespace
 }  // namespace pudica

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
-SCRIPTS = ["test", "check", "install", "bench", "demo"]
+SCRIPTS = ["test", "check", "install", "bench", "bench_daemon", "demo"]
 
 
 def run(name, *arguments, cwd):
@@ -36,6 +36,8 @@ def test_unknown_options_are_refused(name, tmp_path):
     (["bench"], "NAME is missing"),
     (["bench", "no_such_benchmark"], "no benchmark 'no_such_benchmark'"),
     (["bench", "--json"], "--json needs a value"),
+    (["bench_daemon", "--runs", "few"], "--runs 'few'"),
+    (["check", "--seconds"], "--seconds"),
 ])
 def test_missing_and_extra_arguments_are_refused(arguments, message, tmp_path):
     done = run(*arguments, cwd=tmp_path)

@@ -1,0 +1,10 @@
+// A line of a run's record.
+#include "fuzz/fuzz.h"
+#include "inspect/run_protocol.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  pudica::fuzz::require_round_trip(
+      pudica::fuzz::text_of(data, size), pudica::parse_step_record,
+      [](const auto& value) { return pudica::step_record_to_json(value); });
+  return 0;
+}

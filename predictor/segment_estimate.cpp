@@ -181,10 +181,9 @@ LearnedQuantity SegmentModel::describe_rows(const std::string& quantity,
   learned.basis = basis();
   learned.samples = observations_;
   learned.distinct_shapes = distinct_shapes();
-  const DimensionNames names =
-      dimensions() == 0 ? DimensionNames{} : samples_.front().shape.names();
+  if (dimensions() > 0) learned.dimensions = samples_.front().shape.names();
   for (const std::uint8_t monomial : rows.monomials) {
-    learned.monomials.push_back(basis_->name(monomial, names));
+    learned.monomials.push_back(basis_->name(monomial, learned.dimensions));
   }
   learned.coefficients = rows.coefficients;
   return learned;

@@ -66,6 +66,7 @@ struct ControllerSnapshot {
   Bytes base_bytes{0};
   StepStructure structure;
   ControllerCounters counters;
+  std::int64_t recorded_steps = 0;  // that taught something, those of a restored state included
   std::int64_t cache_hits = 0;
   std::int64_t cache_misses = 0;
   std::vector<CachedPlan> plans;
@@ -81,6 +82,11 @@ struct ShapeEstimate {
   PlanPtr plan;                         // under the budget asked for
   std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
   bool identified = false;
+  // What it rests on: the live bytes of the latest step, whether that accumulated, what is held
+  // back from the budget.
+  Bytes base_bytes{0};
+  bool gradients_present = false;
+  Bytes margin_bytes{0};
 };
 
 // A state machine with no torch, no clock and no thread. Not thread-safe: one owner thread.

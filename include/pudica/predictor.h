@@ -52,6 +52,7 @@ struct LearnedQuantity {
   std::vector<std::vector<double>> coefficients;
   std::int64_t samples = 0;
   std::int64_t distinct_shapes = 0;
+  DimensionNames dimensions;  // of the shapes seen, in their order
 };
 
 // Learns segments online. Not thread-safe: one owner thread. Never throws on odd samples; a

@@ -64,7 +64,7 @@ ALLOWED = {
     "src/inspect": {"json": None, "httplib": r"http_\w+\.cpp", "sockets": r"http_\w+\.cpp"},
     "src/cuda": {"torch": None, "cuda": None},
     "src/torch": {"torch": None},
-    "src/daemon": {"CLI11": None, "SQLiteCpp": r"store\.cpp", "json": None, "sockets": None,
+    "src/daemon": {"CLI11": None, "SQLiteCpp": r"store\w*\.cpp", "json": None, "sockets": None,
                    "systemd": None},
     "src/cli": {"CLI11": None, "json": None},
 }

@@ -196,10 +196,7 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   }
   PlanRequest request;
   request.context = context;
-  request.margin_bytes = Bytes(margin_.held_back_bytes(context.budget_bytes.count()));
-  if (context.budget_bytes == available_budget_bytes_) {
-    request.margin_bytes = context.budget_bytes - available_bytes_;
-  }
+  request.margin_bytes = margin_at(context.budget_bytes);
   request.ample_fraction = options_.ample_fraction;
   BuiltPlan built =
       build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
@@ -254,6 +251,11 @@ StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   pending_ = pending;
   if (record) ++counters_.learning_steps;
   return {std::make_shared<const Plan>(std::move(plan)), record};
+}
+
+Bytes ControllerImpl::margin_at(Bytes budget_bytes) const {
+  if (budget_bytes == available_budget_bytes_) return budget_bytes - available_bytes_;
+  return Bytes(margin_.held_back_bytes(budget_bytes.count()));
 }
 
 Result<StepModel> ControllerImpl::model_of(const ShapeKey& shape, bool gradients_present) const {

@@ -74,6 +74,8 @@ class ControllerImpl final : public Controller {
   void stand_down(const std::string& reason);
   [[nodiscard]] Result<StepModel> model_of(const ShapeKey& shape, bool gradients_present) const;
   [[nodiscard]] Mode default_mode() const;
+  // Held back from a budget: as at the latest step under it, else by the errors known.
+  [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;

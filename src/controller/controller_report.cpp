@@ -48,6 +48,7 @@ ControllerSnapshot ControllerImpl::snapshot() const {
   out.base_bytes = last_base_bytes_[base_known_[0] ? 0 : 1];
   out.structure = structure_;
   out.counters = counters_;
+  out.recorded_steps = recorded_steps_;
   out.cache_hits = plans_.hits();
   out.cache_misses = plans_.misses();
   for (const bool present : {false, true}) {
@@ -105,6 +106,9 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
   ShapeEstimate out;
   out.shape = shape;
   out.identified = model->identified;
+  out.base_bytes = context.base_bytes;
+  out.gradients_present = context.gradients_present;
+  out.margin_bytes = margin_at(budget_bytes);
   const ChainProblem problem = to_chain(model->point);
   StepContext unlimited = context;
   unlimited.budget_bytes = Bytes(0);

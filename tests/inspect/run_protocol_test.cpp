@@ -118,8 +118,6 @@ TEST(RunProtocol, FieldsAfterAFaultAreNotTouched) {
 }
 
 TEST(RunProtocol, DeepTextsAreRefusedUnread) {
-  EXPECT_EQ(json_depth(R"({"a":[1,"[[[\"[["]})"), 2U);
-  EXPECT_EQ(json_depth("]]]["), 1U);
   const std::string deep(1000000, '[');
   EXPECT_THAT(parse_event_batch(R"({"events":)" + deep).error().message, HasSubstr("nested"));
   EXPECT_THAT(parse_commands(deep).error().message, HasSubstr("nested"));

@@ -7,7 +7,9 @@ export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name === "on") {
-      for (const [event, handler] of Object.entries(value)) element.addEventListener(event, handler);
+      for (const [event, handler] of Object.entries(value)) {
+        element.addEventListener(event, handler);
+      }
     } else if (value === true) {
       element.setAttribute(name, "");
     } else if (value !== false && value !== null && value !== undefined) {
@@ -76,7 +78,8 @@ export function row(cells) {
 export function table({ label, head, body, className = "compact" }) {
   const cells = head.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
   const element = h("table", { class: className }, h("thead", null, row(cells)), body);
-  return h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": label }, element);
+  return h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": label },
+    element);
 }
 
 // A view of one table row: cells of text, by the functions in `columns`.

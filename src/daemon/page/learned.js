@@ -106,7 +106,8 @@ export class Learned {
       groups.get(name).rows.push(one);
     }
     // Layers first; the first group is open to begin with.
-    const ordered = [...groups.values()].sort((a, b) => (a.name === kTheStep) - (b.name === kTheStep));
+    const rank = (group) => (group.name === kTheStep ? 1 : 0);
+    const ordered = [...groups.values()].sort((a, b) => rank(a) - rank(b));
     ordered.forEach((group, index) => { group.open = index === 0; });
     setHidden(this.none, groups.size > 0);
     reconcile(this.groups, this.views, ordered, (group) => group.name, classView);

@@ -89,7 +89,8 @@ export class PlanMap {
     const column = Math.max(4, Math.min(44, Math.floor(width / count)));
     const row = Math.max(7, Math.min(24, Math.floor(360 / Math.max(1, this.layers))));
     const top = kPeakHeight + kGap;
-    return { column, row, top, width: column * count, height: top + row * this.layers + kAxisHeight };
+    const height = top + row * this.layers + kAxisHeight;
+    return { column, row, top, width: column * count, height };
   }
 
   draw() {

@@ -210,7 +210,8 @@ export class RunView {
 
 function panel(title, note, ...content) {
   return h("section", { class: "panel" },
-    h("div", { class: "panel-head" }, h("h2", null, title), note && h("p", { class: "note" }, note)),
+    h("div", { class: "panel-head" }, h("h2", null, title),
+      note ? h("p", { class: "note" }, note) : null),
     ...content);
 }
 

@@ -101,6 +101,7 @@ Json to_json(const RunSummary& run) {
   out["floor_bytes"] = bytes_or_null(about.floor_bytes);
   out["keep_all_bytes"] = bytes_or_null(about.keep_all_bytes);
   out["base_bytes"] = bytes_or_null(run.base_bytes);
+  out["margin_bytes"] = run.snapshot ? Json(run.snapshot->margin_bytes.count()) : Json();
   out["peak_bytes"] = bytes_or_null(run.peak_bytes);
   out["last"] = run.last ? to_json(*run.last) : Json();
   out["step_seconds_median"] = number_or_null(run.step_seconds_median);

@@ -1,9 +1,9 @@
 """What pudicad costs under load, alone and with clients that misbehave.
 
-Starts a daemon of its own in a temporary folder and `simulated_runs` against it (200 runs, 20 steps a
-second each, batched and long-polling as real ones), then asks for GET /v1/runs ten times a second and
-reads the daemon's CPU time and memory from /proc. The same again with a stalled reader (asks for a run
-with a small receive buffer and never reads), 50 clients that send a header byte a second, and 50
+Starts a daemon of its own in a temporary folder and `simulated_runs` against it (200 runs, 20 steps
+a second each, batched and long-polling as real ones), then asks for GET /v1/runs ten times a second
+and reads the daemon's CPU time and memory from /proc. The same again with a stalled reader (asks for
+a run with a small receive buffer and never reads), 50 clients that send a header byte a second, and 50
 connections that are opened and left.
 """
 
@@ -39,7 +39,8 @@ def connect(path, receive_buffer=None):
 def get(path, target):
     """Status and body of one request on a connection of its own."""
     with connect(path) as client:
-        client.sendall(f"GET {target} HTTP/1.1\r\nHost: pudica\r\nConnection: close\r\n\r\n".encode())
+        head = f"GET {target} HTTP/1.1\r\nHost: pudica\r\nConnection: close\r\n\r\n"
+        client.sendall(head.encode())
         chunks = []
         while chunk := client.recv(1 << 16):
             chunks.append(chunk)
@@ -154,7 +155,8 @@ def phase(options, path, pid, attacked):
                     attack.end()
             if attack:
                 figures["slow_clients_cut_off"] = attack.reconnects
-            lines = [json.loads(line) for line in runs.communicate(timeout=total + 60)[0].splitlines()]
+            output = runs.communicate(timeout=total + 60)[0]
+            lines = [json.loads(line) for line in output.splitlines()]
         finally:
             runs.kill()
     figures["steps_per_second"] = round(sum(line["steps"] for line in lines) / total, 1)
@@ -191,7 +193,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pudica-load-") as folder:
         path = pathlib.Path(folder) / "run" / "pudicad.sock"
         daemon = subprocess.Popen([options.daemon, "--socket", str(path), "--database",
-                                   str(pathlib.Path(folder) / "pudicad.db"), "--log-level", "error"])
+                                   str(pathlib.Path(folder) / "pudicad.db"), "--log-level",
+                                   "error"])
         try:
             wait_until(lambda: get(path, "/v1/version")[0] == 200, 10, "the daemon answers")
             figures = {"quiet": phase(options, path, daemon.pid, attacked=False),

@@ -84,7 +84,8 @@ def good_target(path, operation):
 def good_body(operation):
     if "requestBody" not in operation:
         return None
-    return {"registerRun": {**pudicad.DESCRIPTION, "name": "other"}, "setBudget": {"budget": "18GiB"},
+    return {"registerRun": {**pudicad.DESCRIPTION, "name": "other"},
+            "setBudget": {"budget": "18GiB"},
             "setGroup": {"total": 1 << 30},
             "postEvents": {"dropped": 0, "events": [
                 pudicad.step(3), {"type": "need", "bytes": 5}, {"type": "unknown"},

@@ -1,10 +1,10 @@
 """What pudicad costs under load, alone and with clients that misbehave.
 
-Starts a daemon of its own in a temporary folder and `simulated_runs` against it (200 runs, 20 steps
-a second each, batched and long-polling as real ones), then asks for GET /v1/runs ten times a second
-and reads the daemon's CPU time and memory from /proc. The same again with a stalled reader (asks for
-a run with a small receive buffer and never reads), 50 clients that send a header byte a second, and 50
-connections that are opened and left.
+Starts a daemon of its own in a temporary folder and `simulated_runs` against it (200 runs, 20
+steps a second each, batched and long-polling as real ones), then asks for GET /v1/runs ten times
+a second and reads the daemon's CPU time and memory from /proc. The same again with a stalled
+reader (asks for a run with a small receive buffer and never reads), 50 clients that send a header
+byte a second, and 50 connections that are opened and left.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """What pudicad costs under load, alone and with clients that misbehave.
 
-Starts a daemon of its own in a temporary folder and `simulated_runs` against it (200 runs, 20
-steps a second each, batched and long-polling as real ones), then asks for GET /v1/runs ten times
-a second and reads the daemon's CPU time and memory from /proc. The same again with a stalled
-reader (asks for a run with a small receive buffer and never reads), 50 clients that send a header
-byte a second, and 50 connections that are opened and left.
+Starts a daemon of its own in a temporary folder and `simulated_runs` against it (200 runs, 20 steps
+a second each, batched and long-polling as real ones), then asks for GET /v1/runs ten times a second
+and reads the daemon's CPU time and memory from /proc. The same again with stalled readers (they ask
+for a run and never read), 50 clients that send a header byte a second, and 50 connections that are
+opened and left.
 """
 
 import argparse
@@ -192,9 +192,9 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory(prefix="pudica-load-") as folder:
         path = pathlib.Path(folder) / "run" / "pudicad.sock"
-        daemon = subprocess.Popen([options.daemon, "--socket", str(path), "--database",
-                                   str(pathlib.Path(folder) / "pudicad.db"), "--log-level",
-                                   "error"])
+        daemon = subprocess.Popen([
+            options.daemon, "--socket", str(path), "--log-level", "error",
+            "--database", str(pathlib.Path(folder) / "pudicad.db")])
         try:
             wait_until(lambda: get(path, "/v1/version")[0] == 200, 10, "the daemon answers")
             figures = {"quiet": phase(options, path, daemon.pid, attacked=False),

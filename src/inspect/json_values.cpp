@@ -2,14 +2,7 @@
 
 #include <cmath>
 
-#include "base/text_limits.h"
-
 namespace pudica::inspect {
-namespace {
-
-constexpr int kBeyondLimits = 599;  // the library's own numbers end below
-
-}  // namespace
 
 double finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
@@ -66,14 +59,6 @@ Json to_json(const Plan& plan) {
   out["certified_gap_seconds"] = finite(plan.certified_gap_seconds);
   out["reason"] = plan.reason;
   return out;
-}
-
-Json parse(std::string_view text) {
-  const std::string beyond = beyond_json_limits(text);
-  if (!beyond.empty()) {
-    throw Json::other_error::create(kBeyondLimits, beyond, static_cast<const Json*>(nullptr));
-  }
-  return Json::parse(text.begin(), text.end());
 }
 
 std::string dump(const Json& value, int indent) {

@@ -21,8 +21,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
 
 inline void require(bool holds, std::string_view what, std::string_view detail = {}) {
   if (holds) return;
-  std::fprintf(stderr, "fuzz: %.*s: %.*s\n", static_cast<int>(what.size()), what.data(),
-               static_cast<int>(detail.size()), detail.data());
+  std::fprintf(stderr, "fuzz: %s: %s\n", std::string(what).c_str(), std::string(detail).c_str());
   std::abort();
 }
 

@@ -126,11 +126,12 @@ NextSend EventLink::try_to_register() {
   }
   heartbeat_ = heartbeat_of(*registration);
   description_.resume = registration->id;
-  last_sent_ = context_.clock();
+  const ReportTime now = context_.clock();
+  last_sent_ = now - kSendEvery;  // what has waited goes at once
   // A daemon that takes the run and then does not know it is not asked again at once.
-  next_attempt_ = last_sent_ + (fruitless_++ == 0 ? milliseconds(0) : again_.next());
+  next_attempt_ = now + (fruitless_++ == 0 ? milliseconds(0) : again_.next());
   mailbox.registered(*registration);
-  return {last_sent_, true};
+  return {now, true};
 }
 
 void EventLink::refuse(std::int64_t lost, const std::string& why) {

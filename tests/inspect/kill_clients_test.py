@@ -63,15 +63,14 @@ def time_after_kills(path, kills):
 
 
 def test_killing_the_daemon_changes_no_run(daemon, instants, tmp_path):
-    arguments = ["--runs", RUNS, "--steps-per-second", STEPS_PER_SECOND, "--seed", 1,
-                 "--wait-ms", 5000]
+    arguments = ["--runs", RUNS, "--seed", 1, "--wait-ms", 5000]
     pauses = [instants.uniform(0, 0.6) for _ in range(KILLS)]
-    # Three quiet seconds at the end: the runs come back and say how they ended.
+    # Quiet seconds at the end: the runs come back and say how they ended.
     seconds = sum(pauses) + 0.3 * KILLS + 15
     times = tmp_path / "times"
     process = subprocess.Popen(
         simulated(daemon, *arguments, "--steps", int(seconds * STEPS_PER_SECOND),
-                  "--times", times),
+                  "--steps-per-second", STEPS_PER_SECOND, "--times", times),
         text=True, stdout=subprocess.PIPE)
     wait_for("all runs", lambda: len(daemon.runs()) == RUNS)
     kills = []

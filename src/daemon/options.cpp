@@ -16,7 +16,7 @@ constexpr const char* kFooter = R"(examples:
   pudicad                                    listen on the usual socket
   pudicad --socket run/pudicad.sock --database run/pudicad.db
   pudicad --listen 127.0.0.1:9400            the page and /metrics for a browser, read-only
-  pudicad --config pudica.json --check-config
+  pudicad --config pudicad.json --check-config
 
 signals: SIGHUP reads the configuration file again; SIGTERM and SIGINT end the daemon.
 exit codes: 0 done, 1 failed, 2 usage or a bad configuration file.

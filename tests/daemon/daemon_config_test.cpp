@@ -26,7 +26,7 @@ std::string source_file(const std::string& name) {
 }
 
 TEST(DaemonConfig, SampleFileNamesEveryKeyWithItsDefault) {
-  const std::string text = source_file("configs/pudica.json");
+  const std::string text = source_file("configs/pudicad.json");
   const ParsedDaemonConfig parsed = parse_daemon_config(text, "pudica.json");
   EXPECT_THAT(parsed.errors, testing::IsEmpty());
   EXPECT_EQ(parsed.config, DaemonConfig());

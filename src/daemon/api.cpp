@@ -17,6 +17,12 @@ namespace {
 constexpr std::int64_t kEndedRunsListed = 200;
 constexpr double kSaveEverySeconds = 10;
 
+ApiReply text_reply(std::string json) {
+  ApiReply reply;
+  reply.body = std::move(json);
+  return reply;
+}
+
 }  // namespace
 
 Api::Api(DaemonFacts facts, ApiParts parts)
@@ -71,27 +77,32 @@ ApiReply Api::get_runs(const ApiRequest& request) {
   if (all != request.query.end() && !wants_all && all->second != "false") {
     return error_reply(400, "all: '" + all->second + "', expected true or false");
   }
-  Json runs = Json::array();
+  JsonText out;
+  out.open('{');
+  out.key("runs").open('[');
   std::set<std::string> listed;
   const auto which = wants_all ? RunRegistry::Which::kAll : RunRegistry::Which::kLive;
   for (const RunSummary& run : parts_.registry.list(which)) {
-    runs.push_back(to_json(run));
+    write(out, run);
     listed.insert(run.id);
   }
   if (wants_all) {
-    for (Json& run : parts_.archive.runs(kEndedRunsListed)) {
+    for (const Json& run : parts_.archive.runs(kEndedRunsListed)) {
       const auto id = run.value("id", std::string());
-      if (listed.insert(id).second) runs.push_back(std::move(run));
+      if (listed.insert(id).second) out.raw(inspect::dump(run, -1));
     }
   }
-  Json groups = Json::array();
-  for (const GroupView& group : parts_.budgets.view()) groups.push_back(to_json(group));
-  return json_reply(200, {{"runs", std::move(runs)}, {"groups", std::move(groups)}});
+  out.close(']');
+  out.key("groups").open('[');
+  for (const GroupView& group : parts_.budgets.view()) out.raw(inspect::dump(to_json(group), -1));
+  out.close(']');
+  out.close('}');
+  return text_reply(out.take());
 }
 
 ApiReply Api::get_run(const ApiRequest& request) {
   const Found found = find(request.captures.at(0));
-  if (found.run) return json_reply(200, to_json(*found.run));
+  if (found.run) return text_reply(to_json(*found.run));
   if (found.refusal.status != 404) return found.refusal;
   const auto kept = parts_.archive.run(request.captures.at(0));
   return kept ? json_reply(200, *kept) : found.refusal;

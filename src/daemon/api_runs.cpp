@@ -49,6 +49,9 @@ Result<Bytes> bytes_field(const std::string& body, const char* field) {
     return invalid_argument(std::string(field) + ": " + root[field].get<std::string>() +
                             ", expected at least one byte");
   }
+  if (!reader.has(field)) {
+    return invalid_argument(std::string(field) + ": missing, expected bytes such as \"18GiB\"");
+  }
   const std::int64_t count = reader.integer(field, 1);
   if (!reader.ok()) return reader.error();
   return Bytes(count);

@@ -12,15 +12,14 @@ namespace {
 using inspect::Json;
 
 // What GET /v1/runs/{id} has beside the object "run".
-constexpr std::array<const char*, 5> kDetails{"budgets", "structure", "learned", "margin_bytes",
-                                              "counters"};
+constexpr std::array<const char*, 4> kDetails{"budgets", "structure", "learned", "counters"};
 
 StoredRun stored(const RunDetail& detail) {
   const RunSummary& run = detail.summary;
   RunDetail kept = detail;
   kept.steps.clear();
   if (run.live()) kept.snapshot = nullptr;  // large, and read at the end
-  Json json = to_json(kept);
+  Json json = Json::parse(to_json(kept));
   json.erase("steps");
   json["learned"] = Json();  // large, and found again in the learned state
   return {run.id,
@@ -78,7 +77,7 @@ void Archive::save_steps(const std::string& run, std::vector<StepSummary> steps)
         std::vector<StoredStep> rows;
         rows.reserve(steps.size());
         for (const StepSummary& step : steps) {
-          rows.push_back({step.step, inspect::dump(to_json(step), -1)});
+          rows.push_back({step.step, to_json(step)});
         }
         return store.add_steps(run, rows);
       },

@@ -9,7 +9,7 @@ namespace pudica::daemon {
 namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{512} << 10U;
-constexpr std::chrono::seconds kIdle{5};
+constexpr std::chrono::seconds kIdle{1};
 constexpr std::chrono::milliseconds kGrace{400};
 
 }  // namespace

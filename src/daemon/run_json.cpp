@@ -1,35 +1,118 @@
 #include "daemon/run_json.h"
 
 #include <string>
+#include <utility>
 
 #include "daemon/clock.h"
 
 namespace pudica::daemon {
 namespace {
 
-using inspect::finite;
 using inspect::Json;
 
-Json bytes_or_null(const std::optional<Bytes>& bytes) {
-  return bytes ? Json(bytes->count()) : Json();
+constexpr std::size_t kStepCharacters = 320;
+
+void write(JsonText& out, const StepSummary& step) {
+  out.open('{');
+  out.key("step").value(step.step);
+  out.key("key").value(step.key.to_named_string());
+  out.key("plan_id").value(step.plan_id);
+  out.key("predicted_bytes").value(step.predicted_bytes);
+  out.key("measured_bytes").value(step.measured_bytes);
+  out.key("budget_bytes").value(step.budget_bytes);
+  out.key("seconds").value(step.seconds);
+  out.key("recomputed").value(step.recomputed);
+  out.key("layers").value(step.layers);
+  out.key("revocations").value(step.revocations);
+  out.key("overrun").value(step.overrun);
+  out.key("learning").value(step.learning);
+  out.close('}');
 }
 
-template <typename T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
+void write(JsonText& out, const BudgetChange& change) {
+  out.open('{');
+  out.key("at").value(format_time(change.at));
+  out.key("step").value(change.step);
+  out.key("budget_bytes").value(change.budget_bytes);
+  out.key("source").value(change.source);
+  out.key("plan_id").value(change.plan_id);
+  out.key("predicted_bytes").value(change.predicted_bytes);
+  out.key("measured_bytes").value(change.measured_bytes);
+  out.close('}');
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-Json number_or_null(const std::optional<double>& value) {
-  return value ? Json(finite(*value)) : Json();
+void write_cache(JsonText& out, const std::optional<SnapshotFields>& snapshot) {
+  out.key("cache");
+  if (!snapshot) {
+    out.null();
+    return;
+  }
+  out.open('{');
+  out.key("hits").value(snapshot->cache_hits);
+  out.key("misses").value(snapshot->cache_misses);
+  out.key("plans").value(snapshot->cache_plans);
+  out.close('}');
 }
 
-Json cache_json(const std::optional<SnapshotFields>& snapshot) {
-  if (!snapshot) return {};
-  return {{"hits", snapshot->cache_hits},
-          {"misses", snapshot->cache_misses},
-          {"plans", snapshot->cache_plans}};
+// What the run said of itself.
+void write_description(JsonText& out, const RunDescription& about) {
+  out.key("name").value(about.name);
+  out.key("pid").value(about.pid);
+  out.key("user").value(about.user);
+  out.key("command").value(about.command);
+  out.key("device").value(about.device);
+  out.key("model").value(about.model);
+  out.key("policy").value(about.policy);
+  out.key("fingerprint").text_or_null(about.fingerprint);
+  out.key("group").text_or_null(about.group);
+  out.key("versions").open('{');
+  for (const auto& [name, version] : about.versions) out.key(name).value(version);
+  out.close('}');
+}
+
+void write_state(JsonText& out, const RunSummary& run) {
+  out.key("state").value(to_string(run.phase));
+  out.key("state_reason").text_or_null(run.phase_reason);
+  out.key("status").text_or_null(run.status);
+  out.key("started_at").value(format_time(run.started_at));
+  out.key("last_seen_at").value(format_time(run.last_seen_at));
+  out.key("ended_at");
+  if (run.ended_at) {
+    out.value(format_time(*run.ended_at));
+  } else {
+    out.null();
+  }
+  out.key("step").value(run.step);
+  out.key("steps_total").value(run.about->steps_total);
+}
+
+// The fields of the object "run", without its brackets.
+void write_fields(JsonText& out, const RunSummary& run) {
+  out.key("id").value(run.id);
+  write_description(out, *run.about);
+  write_state(out, run);
+  out.key("budget_bytes").value(run.budget_bytes);
+  out.key("budget_source").value(run.budget_source);
+  out.key("budget_pending_bytes").value(run.budget_pending_bytes);
+  out.key("floor_bytes").value(run.about->floor_bytes);
+  out.key("keep_all_bytes").value(run.about->keep_all_bytes);
+  out.key("base_bytes").value(run.base_bytes);
+  out.key("margin_bytes")
+      .value(run.snapshot ? std::optional(run.snapshot->margin_bytes) : std::nullopt);
+  out.key("peak_bytes").value(run.peak_bytes);
+  out.key("last");
+  if (run.last) {
+    write(out, *run.last);
+  } else {
+    out.null();
+  }
+  out.key("step_seconds_median").value(run.step_seconds_median);
+  out.key("recomputed_share").value(run.recomputed_share);
+  out.key("learning_steps").value(run.learning_steps);
+  out.key("revocations").value(run.revocations);
+  out.key("overruns").value(run.overruns);
+  write_cache(out, run.snapshot);
+  out.key("dropped_records").value(run.dropped_records);
 }
 
 // The controller's snapshot; an empty object where there is none.
@@ -46,85 +129,34 @@ Json field_or_null(Json& snapshot, const char* name) {
 
 }  // namespace
 
-Json to_json(const StepSummary& step) {
-  return {{"step", step.step},
-          {"key", step.key.to_named_string()},
-          {"plan_id", value_or_null(step.plan_id)},
-          {"predicted_bytes", bytes_or_null(step.predicted_bytes)},
-          {"measured_bytes", step.measured_bytes.count()},
-          {"budget_bytes", step.budget_bytes.count()},
-          {"seconds", finite(step.seconds)},
-          {"recomputed", step.recomputed},
-          {"layers", step.layers},
-          {"revocations", step.revocations},
-          {"overrun", step.overrun},
-          {"learning", step.learning}};
+std::string to_json(const StepSummary& step) {
+  JsonText out(kStepCharacters);
+  write(out, step);
+  return out.take();
 }
 
-Json to_json(const BudgetChange& change) {
-  return {{"at", format_time(change.at)},
-          {"step", change.step},
-          {"budget_bytes", change.budget_bytes.count()},
-          {"source", change.source},
-          {"plan_id", value_or_null(change.plan_id)},
-          {"predicted_bytes", bytes_or_null(change.predicted_bytes)},
-          {"measured_bytes", bytes_or_null(change.measured_bytes)}};
+void write(JsonText& out, const RunSummary& run) {
+  out.open('{');
+  write_fields(out, run);
+  out.close('}');
 }
 
-Json to_json(const RunSummary& run) {
-  const RunDescription& about = *run.about;
-  Json versions = Json::object();
-  for (const auto& [name, version] : about.versions) versions[name] = version;
-  Json out;
-  out["id"] = run.id;
-  out["name"] = about.name;
-  out["pid"] = about.pid;
-  out["user"] = about.user;
-  out["command"] = about.command;
-  out["device"] = about.device;
-  out["model"] = about.model;
-  out["policy"] = about.policy;
-  out["fingerprint"] = text_or_null(about.fingerprint);
-  out["group"] = text_or_null(about.group);
-  out["versions"] = std::move(versions);
-  out["state"] = to_string(run.phase);
-  out["state_reason"] = text_or_null(run.phase_reason);
-  out["status"] = text_or_null(run.status);
-  out["started_at"] = format_time(run.started_at);
-  out["last_seen_at"] = format_time(run.last_seen_at);
-  out["ended_at"] = run.ended_at ? Json(format_time(*run.ended_at)) : Json();
-  out["step"] = value_or_null(run.step);
-  out["steps_total"] = value_or_null(about.steps_total);
-  out["budget_bytes"] = run.budget_bytes.count();
-  out["budget_source"] = run.budget_source;
-  out["budget_pending_bytes"] = bytes_or_null(run.budget_pending_bytes);
-  out["floor_bytes"] = bytes_or_null(about.floor_bytes);
-  out["keep_all_bytes"] = bytes_or_null(about.keep_all_bytes);
-  out["base_bytes"] = bytes_or_null(run.base_bytes);
-  out["margin_bytes"] = run.snapshot ? Json(run.snapshot->margin_bytes.count()) : Json();
-  out["peak_bytes"] = bytes_or_null(run.peak_bytes);
-  out["last"] = run.last ? to_json(*run.last) : Json();
-  out["step_seconds_median"] = number_or_null(run.step_seconds_median);
-  out["recomputed_share"] = number_or_null(run.recomputed_share);
-  out["learning_steps"] = run.learning_steps;
-  out["revocations"] = run.revocations;
-  out["overruns"] = run.overruns;
-  out["cache"] = cache_json(run.snapshot);
-  out["dropped_records"] = run.dropped_records;
-  return out;
-}
-
-Json to_json(const RunDetail& detail) {
-  Json out = to_json(detail.summary);
+std::string to_json(const RunDetail& detail) {
+  JsonText out((detail.steps.size() + detail.budgets.size() + 8) * kStepCharacters);
+  out.open('{');
+  write_fields(out, detail.summary);
+  out.key("steps").open('[');
+  for (const StepSummary& step : detail.steps) write(out, step);
+  out.close(']');
+  out.key("budgets").open('[');
+  for (const BudgetChange& change : detail.budgets) write(out, change);
+  out.close(']');
   Json snapshot = snapshot_of(detail);
-  out["steps"] = Json::array();
-  for (const StepSummary& step : detail.steps) out["steps"].push_back(to_json(step));
-  out["budgets"] = Json::array();
-  for (const BudgetChange& change : detail.budgets) out["budgets"].push_back(to_json(change));
-  for (const char* const field : {"structure", "learned", "margin_bytes", "counters"}) {
-    out[field] = field_or_null(snapshot, field);
+  for (const char* const field : {"structure", "learned", "counters"}) {
+    out.key(field).raw(inspect::dump(field_or_null(snapshot, field), -1));
   }
-  return out;
+  out.close('}');
+  return out.take();
 }
 
 Json plans_json(const RunDetail& detail) {

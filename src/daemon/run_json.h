@@ -1,17 +1,19 @@
-// Runs as docs/http_api.md writes them.
+// Runs as docs/http_api.md writes them, as JSON text.
 #pragma once
 
+#include <string>
+
+#include "daemon/json_text.h"
 #include "daemon/run_state.h"
 #include "inspect/json_values.h"
 
 namespace pudica::daemon {
 
-inspect::Json to_json(const StepSummary& step);
-inspect::Json to_json(const BudgetChange& change);
-// The object "run".
-inspect::Json to_json(const RunSummary& run);
+std::string to_json(const StepSummary& step);
+// The object "run", as the next value.
+void write(JsonText& out, const RunSummary& run);
 // The object "run" with its histories and what its snapshot says.
-inspect::Json to_json(const RunDetail& detail);
+std::string to_json(const RunDetail& detail);
 // {"run","plans":[...]}
 inspect::Json plans_json(const RunDetail& detail);
 

@@ -24,7 +24,7 @@ ODD_VALUES = [None, True, False, 0, -1, 1, 1.5, 1e308, 2**63, 2**64, -2**63, "",
 @pytest.fixture(name="daemon", scope="module")
 def daemon_fixture():
     with Daemon() as daemon:
-        daemon.register("train")
+        daemon.register("train", resume="train")  # also its id
         yield daemon
 
 

@@ -93,7 +93,10 @@ NextSend EventLink::pump() {
   const bool last_chance = mailbox.has_end();
   if (now < next_attempt_ && !last_chance) return {next_attempt_, false};
   const auto session = mailbox.session();
-  if (!session) return try_to_register();
+  if (!session) {
+    if (now < next_registration_ && !last_chance) return {next_registration_, false};
+    return try_to_register();
+  }
   const bool due = now - last_sent_ >= heartbeat_ || mailbox.urgent() ||
                    (mailbox.has_events() && now - last_sent_ >= kSendEvery);
   if (due) return send(*session);
@@ -129,7 +132,8 @@ NextSend EventLink::try_to_register() {
   const ReportTime now = context_.clock();
   last_sent_ = now - kSendEvery;  // what has waited goes at once
   // A daemon that takes the run and then does not know it is not asked again at once.
-  next_attempt_ = now + (fruitless_++ == 0 ? milliseconds(0) : again_.next());
+  next_attempt_ = now;
+  next_registration_ = now + (fruitless_++ == 0 ? milliseconds(0) : again_.next());
   mailbox.registered(*registration);
   return {now, true};
 }

@@ -59,6 +59,7 @@ class EventLink {
   Backoff again_;  // between registrations that led to nothing
   std::chrono::milliseconds heartbeat_{5000};
   ReportTime next_attempt_{};
+  ReportTime next_registration_{};
   ReportTime last_sent_{};
   int fruitless_ = 0;  // registrations since something was sent
   std::string fault_;  // of the last request

@@ -4,7 +4,8 @@ import pytest
 from pudicad import Daemon
 
 schemathesis = pytest.importorskip(
-    "schemathesis", minversion="4", reason="schemathesis 4 is not installed: fuzz_test.py is the check")
+    "schemathesis", minversion="4",
+    reason="schemathesis 4 is not installed: fuzz_test.py is the check")
 hypothesis = pytest.importorskip("hypothesis")
 
 

@@ -79,7 +79,8 @@ void ControllerImpl::take_menus(const StepStructure& old) {
   };
   const std::size_t classes = std::max(old.menus.size(), structure_.menus.size());
   for (std::size_t i = 0; i < classes; ++i) {
-    if (id_of(old, i) == id_of(structure_, i)) continue;
+    // None yet: a menu is found in the first steps of a process.
+    if (id_of(structure_, i) == 0 || id_of(old, i) == id_of(structure_, i)) continue;
     if (id_of(old, i) != 0) store_.forget_selective(static_cast<std::uint16_t>(i));
     plans_.clear();
     menu_steps_ = 0;

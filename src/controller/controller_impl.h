@@ -28,7 +28,10 @@ class ControllerImpl final : public Controller {
 
   [[nodiscard]] std::string name() const override { return "pudica"; }
   void on_structure(const StepStructure& structure) override;
-  [[nodiscard]] bool wants_menus() const override { return on_menu(Mode::Kind::kSelective); }
+  // Only where they were asked for by name: an empty menu is `keep` and `full`.
+  [[nodiscard]] bool wants_menus() const override {
+    return !options_.menu.empty() && on_menu(Mode::Kind::kSelective);
+  }
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override;
   void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }

@@ -180,6 +180,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::unique_ptr<Tape> tape_;
   std::shared_ptr<const ClassMenu> menu_;
   bool recovering_ = false;
+  bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
   double packing_seconds_ = 0;
   std::size_t next_given_up_ = 0;  // of the menu's order

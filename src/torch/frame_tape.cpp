@@ -165,11 +165,13 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
     needed[static_cast<std::size_t>(other.storage)] = true;
   }
   tape_->collect(needed, /*pinned_too=*/!retained);
+  // What is still there may have lost what it could be recovered from.
+  consumed_ = consumed_ || !retained;
   return tensor;
 }
 
 double Frame::next_price_us() const {
-  if (!menu_ || recovering_) return -1;
+  if (!menu_ || recovering_ || consumed_) return -1;
   for (std::size_t i = next_given_up_; i < menu_->order.size(); ++i) {
     const std::uint32_t slot = menu_->order[i];
     if (slot >= slots_.size() || !slots_[slot].taped) continue;

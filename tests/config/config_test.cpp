@@ -187,7 +187,7 @@ TEST(Config, DefaultsCompileToTheLibrarysDefaults) {
   EXPECT_EQ(compiled.predictor.forgetting, library.predictor.forgetting);
   EXPECT_EQ(compiled.predictor.max_samples_per_segment, library.predictor.max_samples_per_segment);
   EXPECT_EQ(compiled.cache.capacity, library.cache.capacity);
-  EXPECT_THAT(compiled.menu, SizeIs(4));
+  EXPECT_THAT(compiled.menu, SizeIs(2));
 }
 
 TEST(Budget, ReadsAutoBytesAndFractions) {

@@ -203,6 +203,40 @@ TEST(TapeTraps, AnotherSequenceOfOperatorsIsKept) {
   expect_identical(expected, run_step(other, input, plan));
 }
 
+// What a backward in progress has let go of cannot recover what is given up later.
+TEST(TapeTraps, RevokedInTheMiddleOfItsOwnBackward) {
+  hooks::cpu_meter();
+  hooks::install_engine();
+  const auto registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
+  const at::Tensor weight = at::randn({32, 32}).requires_grad_(true);
+  const at::Tensor input = at::randn({16, 32}).requires_grad_(true);
+  bool revoking = false;
+  const hooks::FrameFunction function = [&](const std::vector<at::Tensor>& in) {
+    const at::Tensor first = at::gelu(at::linear(in[0], weight));
+    const at::Tensor second = at::gelu(at::linear(first, weight));
+    for (const at::Tensor& tensor : {first, second}) {
+      tensor.register_hook([&](const at::Tensor&) {
+        if (revoking) registry->revoke(std::int64_t{1} << 40U);
+        return at::Tensor();
+      });
+    }
+    return std::vector<at::Tensor>{at::tanh(second).mul(second)};
+  };
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  at::Tensor expected;
+  for (int step = 0; step < 6; ++step) {
+    revoking = step >= 3;
+    weight.mutable_grad() = at::Tensor();
+    const auto frame = hooks::Frame::make({.registry = registry, .tapes = tapes});
+    const at::Tensor x = input * 1.0;
+    const at::Tensor out = frame->run_part(function, {x}, {})[0];
+    frame->finish();
+    torch::autograd::backward({out.sum()});
+    if (step == 0) expected = weight.grad().clone();
+    EXPECT_TRUE(at::equal(expected, weight.grad())) << step;
+  }
+}
+
 TEST(TapeTraps, BatchNormIsNeverRunAgain) {
   hooks::cpu_meter();
   hooks::install_engine();

@@ -23,8 +23,8 @@ namespace pudica::daemon {
 namespace {
 
 constexpr rlim_t kSpareDescriptors = 64;
-constexpr int kArenas = 4;
-constexpr int kMmapThreshold = 1024 * 1024;
+constexpr int kArenas = 2;
+constexpr int kMmapThreshold = 256 * 1024;
 
 // Many threads that each live briefly: without this every one gets memory of its own to keep.
 void tune_allocator() {

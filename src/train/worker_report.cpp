@@ -28,6 +28,7 @@ std::string model_in_words(const ModelOptions& model) {
 std::string users_command() {
   auto words = process_arguments();
   std::erase(words, "--worker");
+  if (!words.empty()) words.front() = "pudica-train";  // the parent starts /proc/self/exe
   return command_line(words);
 }
 

@@ -105,7 +105,7 @@ def test_a_budget_holds_from_the_next_step_on(daemon, alone, tmp_path):
 
 
 def test_a_budget_below_the_floor_does_not_end_the_run(daemon, tmp_path):
-    training = Training(daemon, tmp_path / "out", **{**LONG, "steps": 150})
+    training = Training(daemon, tmp_path / "out", **LONG)
     run = wait_for("step 40", reached(daemon, 40))
     status, _ = daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": 1000})
     done = training.end()

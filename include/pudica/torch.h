@@ -35,6 +35,9 @@ struct LayerOptions {
   // Tensors that the function changes besides its outputs (batch norm's running statistics): put
   // back after a recompute.
   std::vector<at::Tensor> buffers;
+  // Nobody has promised that the layer gives the same when it is called again: one call of its
+  // class is kept and tried in a backward first; a class that fails is kept from then on.
+  bool unproven = false;
 };
 
 struct AttachOptions {
@@ -84,6 +87,15 @@ class Handle {
   virtual std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                         std::vector<at::Tensor> inputs,
                                         const LayerOptions& options) = 0;
+
+  // The two halves of layer(), for callers whose forward is not a function to pass: hooks of a
+  // module system. What runs on this thread between them is the layer; `rerun` runs it again. True:
+  // leave_layer() (or abandon_layers(), where the forward threw) must follow on the same thread.
+  virtual bool enter_layer(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
+                           const LayerOptions& options) noexcept = 0;
+  virtual void leave_layer(const std::vector<at::Tensor>& outputs) noexcept = 0;
+  // Ends a layer that was entered and never left. Harmless where there is none.
+  virtual void abandon_layers() noexcept = 0;
 
   // One tensor in, one tensor out.
   at::Tensor layer(std::int64_t index, const std::function<at::Tensor(const at::Tensor&)>& function,

@@ -30,6 +30,12 @@ class InertHandle final : public Handle {
                                 const LayerOptions& /*options*/) override {
     return function(inputs);
   }
+  bool enter_layer(const LayerFunction& /*rerun*/, const std::vector<at::Tensor>& /*inputs*/,
+                   const LayerOptions& /*options*/) noexcept override {
+    return false;
+  }
+  void leave_layer(const std::vector<at::Tensor>& /*outputs*/) noexcept override {}
+  void abandon_layers() noexcept override {}
   void set_budget(Bytes /*budget_bytes*/) override {}
   [[nodiscard]] Policy& policy() override { return *policy_; }
   [[nodiscard]] std::int64_t failures() const override { return 0; }
@@ -57,6 +63,14 @@ class DeviceHolder final : public Handle {
                                 const LayerOptions& options) override {
     return session_->layer(index, function, std::move(inputs), options);
   }
+  bool enter_layer(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
+                   const LayerOptions& options) noexcept override {
+    return session_->enter_layer(rerun, inputs, options);
+  }
+  void leave_layer(const std::vector<at::Tensor>& outputs) noexcept override {
+    session_->leave_layer(outputs);
+  }
+  void abandon_layers() noexcept override { session_->abandon_layers(); }
   void set_budget(Bytes budget_bytes) override { session_->set_budget(budget_bytes); }
   [[nodiscard]] Policy& policy() override { return session_->policy(); }
   [[nodiscard]] std::int64_t failures() const override { return session_->failures(); }

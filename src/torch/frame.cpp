@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,29 +11,14 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "torch/frame_versions.h"
 #include "torch/registry.h"
+#include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
 namespace {
 
 using torch::autograd::SavedVariableHooks;
-
-// Thrown inside a recompute when the last slot is filled; derives from std::exception because it
-// may cross foreign frames.
-struct StopRecompute final : std::exception {
-  [[nodiscard]] const char* what() const noexcept override { return "pudica: recompute complete"; }
-};
-
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return static_cast<std::uint32_t>(tensor._version());
-}
-
-void require_unmodified(std::uint32_t now, std::uint32_t then) {
-  TORCH_CHECK(now == then,
-              "one of the variables needed for gradient computation has been modified by an "
-              "inplace operation: it is at version ",
-              now, "; expected version ", then, " instead");
-}
 
 // A wrapper object of another language owns a reference; releasing it may need that language's
 // lock.
@@ -41,25 +27,6 @@ bool has_wrapper(const at::Tensor& tensor) {
   return tensor.has_storage() &&
          tensor.storage().unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() != nullptr;
 }
-
-// Puts buffers back when it goes, without touching their version counters.
-class BufferGuard {
- public:
-  explicit BufferGuard(const std::vector<at::Tensor>& buffers) : buffers_(buffers) {
-    const at::NoGradGuard no_grad;
-    for (const auto& buffer : buffers_) copies_.push_back(buffer.clone());
-  }
-  ~BufferGuard() {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
-  }
-  BufferGuard(const BufferGuard&) = delete;
-  BufferGuard& operator=(const BufferGuard&) = delete;
-
- private:
-  std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> copies_;
-};
 
 }  // namespace
 
@@ -105,36 +72,18 @@ class Frame::ForwardMode final : public SaveMode {
   std::shared_ptr<Frame> frame_;
 };
 
-class Frame::RecomputeMode final : public SaveMode {
- public:
-  explicit RecomputeMode(Frame& frame) : frame_(frame) {}
-  std::unique_ptr<SavedVariableHooks> make_hooks() override;
-
-  Frame& frame_;
-  std::size_t next_ = 0;
-};
-
-// Hooks of one tensor saved again in a recompute: fill the slot of the same number.
-class Frame::RecomputeHooks final : public SavedVariableHooks {
- public:
-  explicit RecomputeHooks(RecomputeMode& mode) : mode_(mode) {}
-
-  void call_pack_hook(const at::Tensor& tensor) override {
-    const std::size_t index = mode_.next_++;
-    held_ = tensor.tensor_data();  // a backward inside the function may still need it
-    mode_.frame_.refill(index, tensor);
-    if (mode_.next_ == mode_.frame_.slots_.size()) throw StopRecompute{};
+// What a part under way has on this thread's stacks; goes in reverse order.
+struct Frame::OpenPart {
+  OpenPart(std::shared_ptr<Frame> frame, Tape* tape) : mode(std::move(frame)), saving(&mode) {
+    if (tape != nullptr) recording.emplace(tape);
   }
-  at::Tensor call_unpack_hook() override { return held_; }
 
- private:
-  RecomputeMode& mode_;
-  at::Tensor held_;
+  ForwardMode mode;
+  SaveModeGuard saving;
+  std::optional<TapeGuard> recording;
 };
 
-std::unique_ptr<SavedVariableHooks> Frame::RecomputeMode::make_hooks() {
-  return std::make_unique<RecomputeHooks>(*this);
-}
+Frame::Frame(FrameOptions options) : options_(std::move(options)) {}
 
 std::shared_ptr<Frame> Frame::make(FrameOptions options) {
   std::shared_ptr<Frame> frame(new Frame(std::move(options)));
@@ -180,11 +129,10 @@ void Frame::remember_outputs(const std::vector<at::Tensor>& outputs) {
   }
 }
 
-std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
-                                        const std::vector<at::Tensor>& inputs,
-                                        const std::vector<at::Tensor>& buffers) {
+void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& inputs,
+                       const std::vector<at::Tensor>& buffers) {
   Part part;
-  part.function = function;
+  part.function = std::move(function);
   part.inputs = hold_inputs(inputs);
   part.buffers = buffers;
   part.ambient = Ambient::capture(options_.device);
@@ -192,17 +140,36 @@ std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
     const std::lock_guard lock(mutex_);
     parts_.push_back(std::move(part));
   }
-  ForwardMode mode(shared_from_this());
-  std::vector<at::Tensor> outputs;
-  {
-    const SaveModeGuard guard(&mode);
-    if (options_.tapes != nullptr) {
-      record_part(function, inputs, outputs);
-    } else {
-      outputs = function(inputs);
-    }
+  begin_tape();
+  open_part_ = std::make_unique<OpenPart>(shared_from_this(), tape_.get());
+}
+
+void Frame::end_part(const std::vector<at::Tensor>& outputs) {
+  open_part_.reset();
+  if (tape_) {
+    for (const at::Tensor& output : outputs) tape_->escape(output);
   }
   remember_outputs(outputs);
+}
+
+void Frame::abort_part() noexcept {
+  open_part_.reset();
+  const std::lock_guard lock(mutex_);
+  tape_.reset();
+}
+
+std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
+                                        const std::vector<at::Tensor>& inputs,
+                                        const std::vector<at::Tensor>& buffers) {
+  begin_part(function, inputs, buffers);
+  std::vector<at::Tensor> outputs;
+  try {
+    outputs = function(inputs);
+  } catch (...) {
+    abort_part();
+    throw;
+  }
+  end_part(outputs);
   return outputs;
 }
 
@@ -230,6 +197,7 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
 at::Tensor Frame::unpack(std::size_t index) {
   const std::lock_guard lock(mutex_);
   touched_task_ = torch::autograd::get_current_graph_task_id();
+  if (options_.on_trial && state_ == State::kKept) try_rerun();
   if (slots_[index].taped) return unpack_taped(index);
   if (!slots_[index].tensor.defined()) recompute();
   Slot& slot = slots_[index];
@@ -251,93 +219,6 @@ void Frame::release(std::size_t index) {
     tape_->unslot(slots_[index].storage);
     slots_[index].storage = Tape::kNone;
   }
-}
-
-void Frame::fail_deviating(const std::string& what) const {
-  if (options_.observer) {
-    options_.observer->recompute_deviated(options_.layer, options_.layer_class, what);
-  }
-  TORCH_CHECK(false, "pudica: layer ", options_.layer,
-              " does not reproduce itself when it is recomputed: ", what);
-}
-
-std::string Frame::mismatch(std::size_t index, const at::Tensor& tensor) const {
-  if (index >= slots_.size()) {
-    return "it saves more than the " + std::to_string(slots_.size()) + " tensors of the forward";
-  }
-  const Slot& slot = slots_[index];
-  if (slot.bytes != static_cast<std::int64_t>(tensor.nbytes())) {
-    return "saved tensor " + std::to_string(index) + " has " + std::to_string(tensor.nbytes()) +
-           " bytes, " + std::to_string(slot.bytes) + " in the forward";
-  }
-  if (slot.dtype != tensor.scalar_type()) {
-    return "saved tensor " + std::to_string(index) + " is " + c10::toString(tensor.scalar_type()) +
-           ", " + c10::toString(slot.dtype) + " in the forward";
-  }
-  return {};
-}
-
-void Frame::refill(std::size_t index, const at::Tensor& tensor) {
-  const std::string what = mismatch(index, tensor);
-  if (!what.empty()) {
-    fail_deviating(what);
-  }
-  Slot& slot = slots_[index];
-  require_unmodified(version_of(tensor), slot.version);
-  if (!slot.dead) slot.tensor = tensor.tensor_data();
-}
-
-void Frame::rerun_parts(RecomputeMode& mode) {
-  std::vector<at::Tensor> outputs;
-  for (Part& part : parts_) {
-    std::vector<at::Tensor> inputs;
-    inputs.reserve(part.inputs.size());
-    for (Input& input : part.inputs) {
-      if (input.previous_output >= 0) {
-        inputs.push_back(outputs[static_cast<std::size_t>(input.previous_output)]);
-        continue;
-      }
-      const at::Tensor tensor = input.saved.unpack();
-      inputs.push_back(tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad())
-                                        : tensor);
-    }
-    const BufferGuard buffers(part.buffers);
-    const AmbientGuard ambient(part.ambient, options_.device);
-    const SaveModeGuard guard(&mode);
-    outputs = part.function(inputs);
-  }
-}
-
-void Frame::recompute() {
-  TORCH_CHECK(state_ != State::kRecomputing, "pudica: layer ", options_.layer,
-              " needs its own saved tensors while it is recomputed");
-  struct StateGuard {
-    Frame& frame;
-    bool done = false;
-    ~StateGuard() {
-      frame.state_ = done ? State::kFilled : State::kDropped;
-      if (!done) frame.drop_all_slots();
-      if (frame.options_.observer) {
-        frame.options_.observer->after_recompute(frame.options_.layer);
-      }
-    }
-  } guard{*this};
-  state_ = State::kRecomputing;
-  if (options_.observer) options_.observer->before_recompute(options_.layer);
-  install_engine();  // the handle may have been detached since the forward
-  RecomputeMode mode(*this);
-  const LayerDepth depth;
-  const torch::autograd::AutoGradMode grad_on(true);
-  try {
-    rerun_parts(mode);
-  } catch (const StopRecompute&) {
-  }
-  if (mode.next_ != slots_.size()) {
-    const std::string what = "it saves " + std::to_string(mode.next_) + " tensors, " +
-                             std::to_string(slots_.size()) + " in the forward";
-    fail_deviating(what);
-  }
-  guard.done = true;
 }
 
 bool Frame::inputs_unchanged() const {

@@ -38,6 +38,8 @@ class FrameObserver {
   // A recompute did not save what the forward saved.
   virtual void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                                   const std::string& what) noexcept = 0;
+  // A frame on trial was run again, and saved the same to the bit.
+  virtual void trial_passed(std::uint16_t layer_class) noexcept = 0;
 };
 
 // How many layers this thread is inside of, in forward or in recompute: the handle opens no frame
@@ -59,6 +61,9 @@ struct FrameOptions {
   std::int32_t layer = -1;
   std::uint16_t layer_class = 0;
   double expected_recompute_us = 0;  // for the order of revocation
+  // The first backward runs a kept frame again and compares what it saves, before any frame of its
+  // class may rely on that.
+  bool on_trial = false;
   // Set: operators are recorded, and single saved tensors dropped as `menu_step` of the class's
   // menu says (kNoStep: none now); with a registry the others can follow one by one.
   static constexpr std::int32_t kNoStep = -1;
@@ -83,9 +88,16 @@ class Frame : public std::enable_shared_from_this<Frame> {
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
-  // Runs `function` as the next part of this frame. An input that is an output of the part before
-  // is not held; every other one is, as a SavedVariable (in-place writes are caught, an outer frame
-  // packs it). `buffers` are put back after a recompute (batch norm's running statistics).
+  // Opens the next part: what runs on this thread until end_part() or abort_part() belongs to it.
+  // `function` runs it again. An input that is an output of the part before is not held; every
+  // other one is, as a SavedVariable (in-place writes are caught, an outer frame packs it).
+  // `buffers` are put back after a recompute (batch norm's running statistics).
+  void begin_part(FrameFunction function, const std::vector<at::Tensor>& inputs,
+                  const std::vector<at::Tensor>& buffers);
+  void end_part(const std::vector<at::Tensor>& outputs);
+  // The part threw, or nobody knows how it ended.
+  void abort_part() noexcept;
+  // begin, `function`, end.
   std::vector<at::Tensor> run_part(const FrameFunction& function,
                                    const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& buffers);
@@ -105,6 +117,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   class ForwardHooks;
   class RecomputeMode;
   class RecomputeHooks;
+  class TrialMode;
 
   enum class State : std::uint8_t { kRunning, kKept, kTaped, kDropped, kRecomputing, kFilled };
 
@@ -137,7 +150,9 @@ class Frame : public std::enable_shared_from_this<Frame> {
     Ambient ambient;
   };
 
-  explicit Frame(FrameOptions options) : options_(std::move(options)) {}
+  struct OpenPart;
+
+  explicit Frame(FrameOptions options);
 
   std::size_t pack(const at::Tensor& tensor);
   at::Tensor unpack(std::size_t index);
@@ -146,7 +161,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<Input> hold_inputs(const std::vector<at::Tensor>& inputs) const;
   void remember_outputs(const std::vector<at::Tensor>& outputs);
   void recompute();
-  void rerun_parts(RecomputeMode& mode);
+  void rerun_parts(SaveMode& mode);
+  void try_rerun();
   void refill(std::size_t index, const at::Tensor& tensor);
   [[nodiscard]] std::string mismatch(std::size_t index, const at::Tensor& tensor) const;
   [[noreturn]] void fail_deviating(const std::string& what) const;
@@ -154,8 +170,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void drop_all_slots();
 
   // The tape's part (frame_tape.cpp).
-  void record_part(const FrameFunction& function, const std::vector<at::Tensor>& inputs,
-                   std::vector<at::Tensor>& outputs);
+  void begin_tape();
   void settle_tape();
   [[nodiscard]] StorageSet storages_of(const std::vector<std::uint32_t>& slots,
                                        const StorageSet& allowed) const;
@@ -174,6 +189,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   mutable std::recursive_mutex mutex_;
   State state_ = State::kRunning;
   std::vector<Part> parts_;
+  std::unique_ptr<OpenPart> open_part_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> previous_outputs_;
   std::vector<Slot> slots_;
   int touched_task_ = kNoTask;  // the graph task that has unpacked from this frame

@@ -41,20 +41,11 @@ const c10::Storage& no_bytes() {
 
 }  // namespace
 
-void Frame::record_part(const FrameFunction& function, const std::vector<at::Tensor>& inputs,
-                        std::vector<at::Tensor>& outputs) {
+void Frame::begin_tape() {
+  tape_.reset();
   // Joint segments are recovered by running them again.
-  if (parts_.size() > 1 || !tape_available()) {
-    tape_.reset();
-    outputs = function(inputs);
-    return;
-  }
+  if (options_.tapes == nullptr || parts_.size() > 1 || !tape_available()) return;
   tape_ = std::make_unique<Tape>(options_.device, options_.tapes->wants_collection());
-  {
-    const TapeGuard guard(tape_.get());
-    outputs = function(inputs);
-  }
-  for (const at::Tensor& output : outputs) tape_->escape(output);
 }
 
 StorageSet Frame::storages_of(const std::vector<std::uint32_t>& slots,

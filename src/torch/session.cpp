@@ -1,5 +1,6 @@
 #include "torch/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -20,14 +21,6 @@ bool revoke_callback(void* context, std::int64_t missing_bytes) {
   return static_cast<Registry*>(context)->revoke(missing_bytes);
 }
 
-// The first tensor a gradient will flow through; null if there is none.
-const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined() && tensor.requires_grad()) return &tensor;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Session::Session(AttachOptions options, Meter& meter)
@@ -40,19 +33,6 @@ Session::Session(AttachOptions options, Meter& meter)
 }
 
 Session::~Session() { detach(); }
-
-template <typename F>
-bool Session::contain(const char* where, F&& call) noexcept {
-  try {
-    call();
-    return true;
-  } catch (const std::exception& error) {
-    fail(where, error.what());
-  } catch (...) {
-    fail(where, "an exception of unknown type");
-  }
-  return false;
-}
 
 void Session::fail(const char* where, const std::string& what) noexcept {
   ++failures_;
@@ -70,16 +50,12 @@ void Session::set_budget(Bytes budget_bytes) {
 void Session::detach() {
   if (!attached_) return;
   attached_ = false;
+  abandon_layers();
   close_segment();
   state_->end();
   meter_.set_recorder(nullptr);
   meter_.set_pressure_callback(nullptr, nullptr);
   meter_.set_cap(0, false);
-}
-
-bool Session::takes_part() const {
-  return attached_ && step_open_ && this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
-         !c10::InferenceMode::is_enabled();
 }
 
 bool Session::gradients_present() const {
@@ -97,7 +73,9 @@ void Session::begin_step(const ShapeKey& shape) {
       if (const auto budget = options_.next_budget()) set_budget(*budget);
     });
   }
+  abandon_layers();
   step_open_ = true;
+  thread_ = std::this_thread::get_id();
   step_began_ = Clock::now();
   ++step_;
   calls_.clear();
@@ -118,166 +96,6 @@ void Session::begin_step(const ShapeKey& shape) {
     meter_.set_recorder(&state_->recorder());
     state_->mark(MarkKind::kStepBegin, -1);
   }
-}
-
-std::uint16_t Session::class_of(const std::string& name, const std::vector<at::Tensor>& inputs) {
-  // What of the inputs changes what a layer saves: which need gradients, their types and ranks.
-  std::string key = name;
-  for (const at::Tensor& input : inputs) {
-    if (!input.defined()) {
-      key += "/none";
-      continue;
-    }
-    key += '/';
-    key += c10::toString(input.scalar_type());
-    key += static_cast<char>('0' + std::min<std::int64_t>(input.dim(), 9));
-    if (input.requires_grad()) key += 'g';
-    // Operators differ where a dimension is 1 (a reshape is a view then) or memory has gaps.
-    for (std::int64_t i = 0; i < input.dim(); ++i) {
-      if (input.size(i) == 1) key += static_cast<char>('a' + std::min<std::int64_t>(i, 9));
-    }
-    if (!input.is_contiguous()) key += 'n';
-  }
-  const auto found = classes_.find(key);
-  if (found != classes_.end()) return found->second;
-  const auto id = static_cast<std::uint16_t>(classes_.size());
-  classes_.emplace(std::move(key), id);
-  class_names_.push_back(name);
-  class_forward_us_.push_back(0);
-  const bool tapes = options_.policy->wants_menus() && tape_available();
-  class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>() : nullptr);
-  return id;
-}
-
-Mode Session::mode_of(std::size_t ordinal, std::uint16_t layer_class) const {
-  if (state_->is_quarantined(layer_class) || !decision_.plan) return Mode::keep();
-  const Plan& plan = *decision_.plan;
-  if (ordinal < plan.modes.size()) return plan.modes[ordinal];
-  if (!plan.teach_first_of_class) return plan.default_mode;
-  for (const Call& call : calls_) {
-    if (call.layer_class == layer_class) return plan.default_mode;
-  }
-  return Mode::full();
-}
-
-bool Session::is_joined(std::size_t ordinal) const {
-  return decision_.plan && ordinal < decision_.plan->joined.size() &&
-         decision_.plan->joined[ordinal] != 0;
-}
-
-bool Session::keeps_revocably() const {
-  if (!decision_.plan) return options_.budget_bytes.count() > 0;
-  return decision_.plan->revocable;
-}
-
-std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call) {
-  if (call.joined && open_segment_) return open_segment_;
-  close_segment();
-  FrameOptions frame;
-  frame.store = call.mode.kind != Mode::Kind::kFull;
-  frame.registry = frame.store && keeps_revocably() ? registry_ : nullptr;
-  if (frame.store) frame.tapes = class_tapes_[call.layer_class];
-  if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
-  frame.layer = static_cast<std::int32_t>(ordinal);
-  frame.layer_class = call.layer_class;
-  frame.expected_recompute_us = class_forward_us_[call.layer_class];
-  frame.device = options_.device;
-  frame.observer = state_;
-  return Frame::make(std::move(frame));
-}
-
-void Session::close_segment() {
-  if (open_segment_) open_segment_->finish();
-  open_segment_.reset();
-}
-
-std::vector<at::Tensor> Session::layer(std::int64_t /*index*/, const LayerFunction& function,
-                                       std::vector<at::Tensor> inputs,
-                                       const LayerOptions& options) {
-  if (!takes_part()) return function(inputs);
-  const LayerDepth depth;
-  const std::size_t ordinal = calls_.size();
-  Call call;
-  call.layer_class = class_of(options.layer_class, inputs);
-  call.mode = mode_of(ordinal, call.layer_class);
-  call.joined = is_joined(ordinal) && call.mode.kind == Mode::Kind::kFull;
-  calls_.push_back(call);
-  const bool recording = decision_.record;
-  if (recording) state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
-  if (decision_.plan && ordinal < decision_.plan->forward_need_bytes.size()) {
-    registry_->make_room(decision_.plan->forward_need_bytes[ordinal]);
-  }
-  const auto begin = Clock::now();
-  std::vector<at::Tensor> outputs;
-  try {
-    outputs = run(ordinal, function, inputs, options);
-  } catch (...) {
-    call_failed_ = true;
-    throw;
-  }
-  calls_[ordinal].forward_us =
-      std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-  if (recording) {
-    hook_borders(ordinal, inputs, outputs);
-    inputs.clear();
-    state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));
-  }
-  return outputs;
-}
-
-std::vector<at::Tensor> Session::run(std::size_t ordinal, const LayerFunction& function,
-                                     const std::vector<at::Tensor>& inputs,
-                                     const LayerOptions& options) {
-  const Call& call = calls_[ordinal];
-  const bool kept = call.mode.kind != Mode::Kind::kFull &&
-                    (call.mode.kind != Mode::Kind::kSelective || !menu_of(call.layer_class));
-  const bool hook_free = kept && (!keeps_revocably() || state_->is_quarantined(call.layer_class));
-  if (hook_free) {
-    close_segment();
-    return function(inputs);
-  }
-  const std::shared_ptr<Frame> frame = open_frame(ordinal, call);
-  const bool continues = call.mode.kind == Mode::Kind::kFull && is_joined(ordinal + 1);
-  struct Finish {
-    Frame* frame;
-    ~Finish() {
-      if (frame != nullptr) frame->finish();
-    }
-  };
-  if (continues) open_segment_ = frame;
-  std::vector<at::Tensor> outputs;
-  {
-    const Finish finish{continues ? nullptr : frame.get()};
-    outputs = frame->run_part(function, inputs, options.buffers);
-  }
-  Call& done = calls_[ordinal];
-  done.collected = frame->searched();
-  if (done.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
-    done.mode = Mode::keep();  // the call was not the one that the menu is for
-  }
-  if (!continues) open_segment_.reset();
-  return outputs;
-}
-
-std::shared_ptr<const ClassMenu> Session::menu_of(std::uint16_t layer_class) const {
-  const auto& tapes = class_tapes_[layer_class];
-  return tapes ? tapes->menu() : nullptr;
-}
-
-void Session::hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
-                           const std::vector<at::Tensor>& outputs) {
-  const auto watch = [&](const at::Tensor* tensor, MarkKind kind) {
-    if (tensor == nullptr) return;
-    tensor->register_hook([state = state_, step = step_, kind,
-                           layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
-      state->border(step, kind, layer);
-      return at::Tensor();
-    });
-  };
-  contain("a gradient hook", [&] {
-    watch(gradient_path(outputs), MarkKind::kBorder);
-    if (ordinal == 0) watch(gradient_path(inputs), MarkKind::kInputBorder);
-  });
 }
 
 StepStructure Session::structure_of_step() const {

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "pudica/torch.h"
@@ -29,6 +31,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   void revoked(std::int32_t layer) noexcept override;
   void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                           const std::string& what) noexcept override;
+  void trial_passed(std::uint16_t layer_class) noexcept override;
 
   // Before a recompute, as much room is made in `registry` as the plan foresees.
   explicit StepState(std::shared_ptr<Registry> registry)
@@ -42,6 +45,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   void end();
 
   [[nodiscard]] bool is_quarantined(std::uint16_t layer_class) const;
+  // A call of the class was run again and reproduced itself.
+  [[nodiscard]] bool is_proven(std::uint16_t layer_class) const;
   // In this step.
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
@@ -64,6 +69,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::atomic<bool> backward_repeated_{false};
   mutable std::mutex mutex_;
   std::set<std::uint16_t> quarantined_;              // guarded by mutex_
+  std::set<std::uint16_t> proven_;                   // guarded by mutex_
   std::set<std::int32_t> revoked_;                   // guarded by mutex_
   std::map<std::int32_t, double> recovery_seconds_;  // by tape, in this step; guarded by mutex_
   std::atomic<bool> any_quarantined_{false};
@@ -79,6 +85,10 @@ class Session final : public Handle {
   std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                 std::vector<at::Tensor> inputs,
                                 const LayerOptions& options) override;
+  bool enter_layer(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
+                   const LayerOptions& options) noexcept override;
+  void leave_layer(const std::vector<at::Tensor>& outputs) noexcept override;
+  void abandon_layers() noexcept override;
   void set_budget(Bytes budget_bytes) override;
   [[nodiscard]] Policy& policy() override { return *options_.policy; }
   [[nodiscard]] std::int64_t failures() const override { return failures_; }
@@ -90,8 +100,17 @@ class Session final : public Handle {
     std::uint16_t layer_class = 0;
     Mode mode;
     bool joined = false;
-    bool collected = false;  // searched for its class's menu
+    bool collected = false;  // searched for its class's menu, or on trial
     double forward_us = 0;
+  };
+  // The layer that this thread is inside of.
+  struct OpenLayer {
+    std::size_t ordinal = 0;
+    std::shared_ptr<Frame> frame;  // null: kept without hooks
+    bool continues = false;        // the next layer joins the frame
+    std::vector<at::Tensor> inputs;
+    std::chrono::steady_clock::time_point began;
+    LayerDepth depth;
   };
 
   template <typename F>
@@ -106,9 +125,11 @@ class Session final : public Handle {
   [[nodiscard]] bool keeps_revocably() const;
   [[nodiscard]] bool gradients_present() const;
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint16_t layer_class) const;
-  std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call);
-  std::vector<at::Tensor> run(std::size_t ordinal, const LayerFunction& function,
-                              const std::vector<at::Tensor>& inputs, const LayerOptions& options);
+  std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call, bool on_trial);
+  void begin_call(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
+                  const LayerOptions& options);
+  void finish_call(const std::vector<at::Tensor>& outputs);
+  [[nodiscard]] bool needs_trial(std::uint16_t layer_class, const LayerOptions& options) const;
   void close_segment();
   void hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs);
@@ -136,12 +157,27 @@ class Session final : public Handle {
   StepContext context_;
   StepDecision decision_;
   std::vector<Call> calls_;
+  std::unique_ptr<OpenLayer> open_layer_;
   std::shared_ptr<Frame> open_segment_;
+  std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;
   std::chrono::steady_clock::time_point step_began_;
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;
 };
+
+template <typename F>
+bool Session::contain(const char* where, F&& call) noexcept {
+  try {
+    call();
+    return true;
+  } catch (const std::exception& error) {
+    fail(where, error.what());
+  } catch (...) {
+    fail(where, "an exception of unknown type");
+  }
+  return false;
+}
 
 }  // namespace pudica::hooks

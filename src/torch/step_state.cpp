@@ -106,4 +106,14 @@ bool StepState::is_quarantined(std::uint16_t layer_class) const {
   return quarantined_.contains(layer_class);
 }
 
+void StepState::trial_passed(std::uint16_t layer_class) noexcept {
+  const std::lock_guard lock(mutex_);
+  proven_.insert(layer_class);
+}
+
+bool StepState::is_proven(std::uint16_t layer_class) const {
+  const std::lock_guard lock(mutex_);
+  return proven_.contains(layer_class);
+}
+
 }  // namespace pudica::hooks

@@ -1,0 +1,162 @@
+// The frame's first strategy: its functions run again and fill the slots.
+#include <exception>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "torch/frame.h"
+#include "torch/frame_versions.h"
+
+namespace pudica::hooks {
+namespace {
+
+using torch::autograd::SavedVariableHooks;
+
+// Thrown inside a recompute when the last slot is filled; derives from std::exception because it
+// may cross foreign frames.
+struct StopRecompute final : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return "pudica: recompute complete"; }
+};
+
+// Puts buffers back when it goes, without touching their version counters.
+class BufferGuard {
+ public:
+  explicit BufferGuard(const std::vector<at::Tensor>& buffers) : buffers_(buffers) {
+    const at::NoGradGuard no_grad;
+    for (const auto& buffer : buffers_) copies_.push_back(buffer.clone());
+  }
+  ~BufferGuard() {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
+  }
+  BufferGuard(const BufferGuard&) = delete;
+  BufferGuard& operator=(const BufferGuard&) = delete;
+
+ private:
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;
+};
+
+}  // namespace
+
+class Frame::RecomputeMode final : public SaveMode {
+ public:
+  explicit RecomputeMode(Frame& frame) : frame_(frame) {}
+  std::unique_ptr<SavedVariableHooks> make_hooks() override;
+
+  Frame& frame_;
+  std::size_t next_ = 0;
+};
+
+// Hooks of one tensor saved again in a recompute: fill the slot of the same number.
+class Frame::RecomputeHooks final : public SavedVariableHooks {
+ public:
+  explicit RecomputeHooks(RecomputeMode& mode) : mode_(mode) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    const std::size_t index = mode_.next_++;
+    held_ = tensor.tensor_data();  // a backward inside the function may still need it
+    mode_.frame_.refill(index, tensor);
+    if (mode_.next_ == mode_.frame_.slots_.size()) throw StopRecompute{};
+  }
+  at::Tensor call_unpack_hook() override { return held_; }
+
+ private:
+  RecomputeMode& mode_;
+  at::Tensor held_;
+};
+
+std::unique_ptr<SavedVariableHooks> Frame::RecomputeMode::make_hooks() {
+  return std::make_unique<RecomputeHooks>(*this);
+}
+
+void Frame::fail_deviating(const std::string& what) const {
+  if (options_.observer) {
+    options_.observer->recompute_deviated(options_.layer, options_.layer_class, what);
+  }
+  TORCH_CHECK(false, "pudica: layer ", options_.layer,
+              " does not reproduce itself when it is recomputed: ", what);
+}
+
+std::string Frame::mismatch(std::size_t index, const at::Tensor& tensor) const {
+  if (index >= slots_.size()) {
+    return "it saves more than the " + std::to_string(slots_.size()) + " tensors of the forward";
+  }
+  const Slot& slot = slots_[index];
+  if (slot.bytes != static_cast<std::int64_t>(tensor.nbytes())) {
+    return "saved tensor " + std::to_string(index) + " has " + std::to_string(tensor.nbytes()) +
+           " bytes, " + std::to_string(slot.bytes) + " in the forward";
+  }
+  if (slot.dtype != tensor.scalar_type()) {
+    return "saved tensor " + std::to_string(index) + " is " + c10::toString(tensor.scalar_type()) +
+           ", " + c10::toString(slot.dtype) + " in the forward";
+  }
+  return {};
+}
+
+void Frame::refill(std::size_t index, const at::Tensor& tensor) {
+  const std::string what = mismatch(index, tensor);
+  if (!what.empty()) {
+    fail_deviating(what);
+  }
+  Slot& slot = slots_[index];
+  require_unmodified(version_of(tensor), slot.version);
+  if (!slot.dead) slot.tensor = tensor.tensor_data();
+}
+
+void Frame::rerun_parts(SaveMode& mode) {
+  std::vector<at::Tensor> outputs;
+  for (Part& part : parts_) {
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(part.inputs.size());
+    for (Input& input : part.inputs) {
+      if (input.previous_output >= 0) {
+        inputs.push_back(outputs[static_cast<std::size_t>(input.previous_output)]);
+        continue;
+      }
+      const at::Tensor tensor = input.saved.unpack();
+      inputs.push_back(tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad())
+                                        : tensor);
+    }
+    const BufferGuard buffers(part.buffers);
+    const AmbientGuard ambient(part.ambient, options_.device);
+    const SaveModeGuard guard(&mode);
+    outputs = part.function(inputs);
+  }
+}
+
+void Frame::recompute() {
+  TORCH_CHECK(state_ != State::kRecomputing, "pudica: layer ", options_.layer,
+              " needs its own saved tensors while it is recomputed");
+  struct StateGuard {
+    Frame& frame;
+    bool done = false;
+    ~StateGuard() {
+      frame.state_ = done ? State::kFilled : State::kDropped;
+      if (!done) frame.drop_all_slots();
+      if (frame.options_.observer) {
+        frame.options_.observer->after_recompute(frame.options_.layer);
+      }
+    }
+  } guard{*this};
+  state_ = State::kRecomputing;
+  if (options_.observer) options_.observer->before_recompute(options_.layer);
+  install_engine();  // the handle may have been detached since the forward
+  RecomputeMode mode(*this);
+  const LayerDepth depth;
+  const torch::autograd::AutoGradMode grad_on(true);
+  try {
+    rerun_parts(mode);
+  } catch (const StopRecompute&) {
+  }
+  if (mode.next_ != slots_.size()) {
+    const std::string what = "it saves " + std::to_string(mode.next_) + " tensors, " +
+                             std::to_string(slots_.size()) + " in the forward";
+    fail_deviating(what);
+  }
+  guard.done = true;
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,94 @@
+// The frame's trial: a kept layer is run again in its first backward, and what it saves compared
+// bit by bit with what the forward saved, which stays and is used.
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "torch/frame.h"
+
+namespace pudica::hooks {
+namespace {
+
+bool same_bytes(const at::Tensor& left, const at::Tensor& right) {
+  if (left.sizes() != right.sizes()) return false;
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = left.contiguous();
+  const at::Tensor b = right.contiguous();
+  if (a.numel() == 0) return true;
+  if (a.is_cpu()) return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  return at::equal(a.flatten().view(at::kByte), b.flatten().view(at::kByte));
+}
+
+}  // namespace
+
+class Frame::TrialMode final : public SaveMode {
+ public:
+  explicit TrialMode(Frame& frame) : frame_(frame) {}
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override {
+    return std::make_unique<Hooks>(*this);
+  }
+  // What is wrong; empty: nothing.
+  [[nodiscard]] std::string verdict() const {
+    if (!difference_.empty() || next_ == frame_.slots_.size()) return difference_;
+    return "it saves " + std::to_string(next_) + " tensors, " +
+           std::to_string(frame_.slots_.size()) + " in the forward";
+  }
+
+ private:
+  class Hooks final : public torch::autograd::SavedVariableHooks {
+   public:
+    explicit Hooks(TrialMode& mode) : mode_(mode) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      held_ = tensor.tensor_data();  // a backward inside the function may still need it
+      mode_.compare(mode_.next_++, tensor);
+    }
+    at::Tensor call_unpack_hook() override { return held_; }
+
+   private:
+    TrialMode& mode_;
+    at::Tensor held_;
+  };
+
+  void compare(std::size_t index, const at::Tensor& tensor) {
+    if (!difference_.empty()) return;
+    difference_ = frame_.mismatch(index, tensor);
+    if (!difference_.empty()) return;
+    const at::Tensor& kept = frame_.slots_[index].tensor;
+    if (kept.defined() && !same_bytes(kept, tensor)) {
+      difference_ = "saved tensor " + std::to_string(index) + " has other values";
+    }
+  }
+
+  Frame& frame_;
+  std::size_t next_ = 0;
+  std::string difference_;
+};
+
+void Frame::try_rerun() {
+  options_.on_trial = false;
+  // Arguments changed since the forward: this call tells nothing of the class.
+  if (!inputs_unchanged()) return;
+  TrialMode mode(*this);
+  std::string what;
+  try {
+    const LayerDepth depth;
+    const torch::autograd::AutoGradMode grad_on(true);
+    rerun_parts(mode);
+    what = mode.verdict();
+  } catch (const std::exception& error) {
+    what = error.what();
+    what = "it fails: " + what.substr(0, what.find('\n'));
+  }
+  if (!options_.observer) return;
+  if (what.empty()) {
+    options_.observer->trial_passed(options_.layer_class);
+  } else {
+    options_.observer->recompute_deviated(options_.layer, options_.layer_class, what);
+  }
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,238 @@
+// The session's layers: which mode each call runs in, its frame, and what is measured around it.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "torch/session.h"
+#include "torch/tape_dispatch.h"
+
+namespace pudica::hooks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The first tensor a gradient will flow through; null if there is none.
+const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined() && tensor.requires_grad()) return &tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool Session::takes_part() const {
+  return attached_ && step_open_ && std::this_thread::get_id() == thread_ &&
+         this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
+         !c10::InferenceMode::is_enabled();
+}
+
+std::uint16_t Session::class_of(const std::string& name, const std::vector<at::Tensor>& inputs) {
+  // What of the inputs changes what a layer saves: which need gradients, their types and ranks.
+  std::string key = name;
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined()) {
+      key += "/none";
+      continue;
+    }
+    key += '/';
+    key += c10::toString(input.scalar_type());
+    key += static_cast<char>('0' + std::min<std::int64_t>(input.dim(), 9));
+    if (input.requires_grad()) key += 'g';
+    // Operators differ where a dimension is 1 (a reshape is a view then) or memory has gaps.
+    for (std::int64_t i = 0; i < input.dim(); ++i) {
+      if (input.size(i) == 1) key += static_cast<char>('a' + std::min<std::int64_t>(i, 9));
+    }
+    if (!input.is_contiguous()) key += 'n';
+  }
+  const auto found = classes_.find(key);
+  if (found != classes_.end()) return found->second;
+  const auto id = static_cast<std::uint16_t>(classes_.size());
+  classes_.emplace(std::move(key), id);
+  class_names_.push_back(name);
+  class_forward_us_.push_back(0);
+  const bool tapes = options_.policy->wants_menus() && tape_available();
+  class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>() : nullptr);
+  return id;
+}
+
+Mode Session::mode_of(std::size_t ordinal, std::uint16_t layer_class) const {
+  if (state_->is_quarantined(layer_class) || !decision_.plan) return Mode::keep();
+  const Plan& plan = *decision_.plan;
+  if (ordinal < plan.modes.size()) return plan.modes[ordinal];
+  if (!plan.teach_first_of_class) return plan.default_mode;
+  for (const Call& call : calls_) {
+    if (call.layer_class == layer_class) return plan.default_mode;
+  }
+  return Mode::full();
+}
+
+bool Session::is_joined(std::size_t ordinal) const {
+  return decision_.plan && ordinal < decision_.plan->joined.size() &&
+         decision_.plan->joined[ordinal] != 0;
+}
+
+bool Session::keeps_revocably() const {
+  if (!decision_.plan) return options_.budget_bytes.count() > 0;
+  return decision_.plan->revocable;
+}
+
+std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call, bool on_trial) {
+  if (call.joined && open_segment_) return open_segment_;
+  close_segment();
+  FrameOptions frame;
+  frame.store = call.mode.kind != Mode::Kind::kFull;
+  frame.registry = frame.store && keeps_revocably() ? registry_ : nullptr;
+  if (frame.store) frame.tapes = class_tapes_[call.layer_class];
+  if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
+  frame.layer = static_cast<std::int32_t>(ordinal);
+  frame.layer_class = call.layer_class;
+  frame.expected_recompute_us = class_forward_us_[call.layer_class];
+  frame.on_trial = on_trial;
+  frame.device = options_.device;
+  frame.observer = state_;
+  return Frame::make(std::move(frame));
+}
+
+void Session::close_segment() {
+  if (open_segment_) open_segment_->finish();
+  open_segment_.reset();
+}
+
+std::vector<at::Tensor> Session::layer(std::int64_t /*index*/, const LayerFunction& function,
+                                       std::vector<at::Tensor> inputs,
+                                       const LayerOptions& options) {
+  if (!enter_layer(function, inputs, options)) return function(inputs);
+  std::vector<at::Tensor> outputs;
+  try {
+    outputs = function(inputs);
+  } catch (...) {
+    abandon_layers();
+    throw;
+  }
+  inputs.clear();
+  leave_layer(outputs);
+  return outputs;
+}
+
+bool Session::needs_trial(std::uint16_t layer_class, const LayerOptions& options) const {
+  return options.unproven && !state_->is_quarantined(layer_class) &&
+         !state_->is_proven(layer_class);
+}
+
+bool Session::enter_layer(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
+                          const LayerOptions& options) noexcept {
+  if (!takes_part()) return false;
+  const std::size_t calls = calls_.size();
+  if (contain("the start of a layer", [&] { begin_call(rerun, inputs, options); })) return true;
+  call_failed_ = true;
+  calls_.resize(calls);
+  open_layer_.reset();
+  return false;
+}
+
+void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
+                         const LayerOptions& options) {
+  const std::size_t ordinal = calls_.size();
+  Call call;
+  call.layer_class = class_of(options.layer_class, inputs);
+  call.mode = mode_of(ordinal, call.layer_class);
+  const bool unproven = needs_trial(call.layer_class, options);
+  // Until a call of the class has reproduced itself none may have to.
+  if (unproven && call.mode.kind == Mode::Kind::kFull) call.mode = Mode::keep();
+  call.joined = is_joined(ordinal) && call.mode.kind == Mode::Kind::kFull;
+  const auto same_class = [&](const Call& other) { return other.layer_class == call.layer_class; };
+  const bool on_trial = unproven && std::none_of(calls_.begin(), calls_.end(), same_class);
+  calls_.push_back(call);
+  auto open = std::make_unique<OpenLayer>();
+  open->ordinal = ordinal;
+  if (decision_.record) {
+    state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
+    if (ordinal == 0) open->inputs = inputs;
+  }
+  if (decision_.plan && ordinal < decision_.plan->forward_need_bytes.size()) {
+    registry_->make_room(decision_.plan->forward_need_bytes[ordinal]);
+  }
+  open->began = Clock::now();
+  const bool kept = call.mode.kind != Mode::Kind::kFull &&
+                    (call.mode.kind != Mode::Kind::kSelective || !menu_of(call.layer_class));
+  const bool hook_free =
+      kept && !on_trial && (!keeps_revocably() || state_->is_quarantined(call.layer_class));
+  if (hook_free) {
+    close_segment();
+  } else {
+    open->frame = open_frame(ordinal, call, on_trial);
+    open->continues = call.mode.kind == Mode::Kind::kFull && is_joined(ordinal + 1);
+    open->frame->begin_part(rerun, inputs, options.buffers);
+    calls_[ordinal].collected = on_trial;
+  }
+  open_layer_ = std::move(open);
+}
+
+void Session::leave_layer(const std::vector<at::Tensor>& outputs) noexcept {
+  if (!open_layer_) return;
+  if (!contain("the end of a layer", [&] { finish_call(outputs); })) abandon_layers();
+}
+
+void Session::finish_call(const std::vector<at::Tensor>& outputs) {
+  const std::size_t ordinal = open_layer_->ordinal;
+  Call& call = calls_[ordinal];
+  if (const std::shared_ptr<Frame>& frame = open_layer_->frame) {
+    frame->end_part(outputs);
+    if (open_layer_->continues) {
+      open_segment_ = frame;
+    } else {
+      frame->finish();
+      open_segment_.reset();
+    }
+    call.collected = call.collected || frame->searched();
+    if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
+      call.mode = Mode::keep();  // the call was not the one that the menu is for
+    }
+  }
+  call.forward_us =
+      std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
+  if (decision_.record) hook_borders(ordinal, open_layer_->inputs, outputs);
+  open_layer_.reset();
+  if (decision_.record) {
+    state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));
+  }
+}
+
+void Session::abandon_layers() noexcept {
+  if (!open_layer_) return;
+  call_failed_ = true;
+  const std::shared_ptr<Frame> frame = std::move(open_layer_->frame);
+  open_layer_.reset();
+  if (!frame) return;
+  contain("the end of a layer that threw", [&] {
+    frame->abort_part();
+    frame->finish();
+  });
+  open_segment_.reset();
+}
+
+std::shared_ptr<const ClassMenu> Session::menu_of(std::uint16_t layer_class) const {
+  const auto& tapes = class_tapes_[layer_class];
+  return tapes ? tapes->menu() : nullptr;
+}
+
+void Session::hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
+                           const std::vector<at::Tensor>& outputs) {
+  const auto watch = [&](const at::Tensor* tensor, MarkKind kind) {
+    if (tensor == nullptr) return;
+    tensor->register_hook([state = state_, step = step_, kind,
+                           layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
+      state->border(step, kind, layer);
+      return at::Tensor();
+    });
+  };
+  contain("a gradient hook", [&] {
+    watch(gradient_path(outputs), MarkKind::kBorder);
+    if (ordinal == 0) watch(gradient_path(inputs), MarkKind::kInputBorder);
+  });
+}
+
+}  // namespace pudica::hooks

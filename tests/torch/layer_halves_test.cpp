@@ -1,0 +1,147 @@
+// Layers entered and left by hooks, and the trial of classes that nobody vouches for.
+#include <stdexcept>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "pudica/torch.h"
+#include "torch/toy_model.h"
+
+namespace pudica::testing {
+namespace {
+
+class FixedPolicy final : public Policy {
+ public:
+  [[nodiscard]] std::string name() const override { return "fixed"; }
+  void on_structure(const StepStructure& /*structure*/) override {}
+  StepDecision begin_step(const StepContext& /*context*/) override {
+    return {std::make_shared<const Plan>(plan), record};
+  }
+  void end_step(const StepOutcome& outcome) override { last = outcome; }
+
+  Plan plan;
+  bool record = false;
+  StepOutcome last;
+};
+
+class LayerHalvesTest : public ::testing::Test {
+ protected:
+  LayerHalvesTest() : policy_(std::make_shared<FixedPolicy>()) {
+    install_meter();
+    model_ = std::make_unique<ToyModel>(ToyOptions{.layers = 4});
+    AttachOptions options;
+    options.policy = policy_;
+    options.parameters = model_->parameters();
+    handle_ = std::move(*attach(std::move(options)));
+  }
+
+  // What hooks around the layers do. `twist` is added to layer 2's output when it is run again.
+  std::vector<at::Tensor> train_step(bool unproven, double twist = 0) {
+    model_->clear_gradients();
+    at::manual_seed(3);
+    handle_->begin_step(ShapeKey{2, 16});
+    at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
+    for (std::size_t i = 0; i < model_->layers.size(); ++i) {
+      const auto layer = model_->layers[i];
+      const LayerOptions options{i == 2 ? "odd" : "even", {}, unproven};
+      const bool twisted = i == 2 && twist != 0;
+      const LayerFunction rerun = [this, layer, twisted,
+                                   twist](const std::vector<at::Tensor>& inputs) {
+        ++reruns_;
+        return std::vector<at::Tensor>{layer->forward(twisted ? inputs[0] + twist : inputs[0])};
+      };
+      const bool entered = handle_->enter_layer(rerun, {x}, options);
+      entered_ += entered ? 1 : 0;
+      at::Tensor y = layer->forward(x);
+      if (entered) handle_->leave_layer({y});
+      x = y;
+    }
+    torch::autograd::backward({x.pow(2).mean()});
+    report_ = handle_->end_step();
+    std::vector<at::Tensor> gradients;
+    for (const auto& p : model_->parameters()) gradients.push_back(p.grad().clone());
+    return gradients;
+  }
+
+  static void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
+  }
+
+  std::shared_ptr<FixedPolicy> policy_;
+  std::unique_ptr<ToyModel> model_;
+  std::unique_ptr<Handle> handle_;
+  StepReport report_;
+  int reruns_ = 0;
+  int entered_ = 0;
+};
+
+TEST_F(LayerHalvesTest, GivesTheGradientsOfThePlainModel) {
+  policy_->plan.revocable = false;
+  const auto expected = train_step(false);
+  EXPECT_EQ(entered_, 4);
+  EXPECT_EQ(reruns_, 0);
+  policy_->plan.modes = {Mode::full(), Mode::keep(), Mode::full(), Mode::full()};
+  policy_->plan.joined = {0, 0, 0, 1};
+  expect_equal(expected, train_step(false));
+  EXPECT_EQ(reruns_, 3);
+  EXPECT_EQ(report_.recomputed_layers, 2) << "the joint segment counts once";
+}
+
+TEST_F(LayerHalvesTest, ALayerLeftByAnExceptionHarmsNoLaterStep) {
+  policy_->plan.default_mode = Mode::full();
+  const auto expected = train_step(false);
+  handle_->begin_step(ShapeKey{2, 16});
+  const at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
+  ASSERT_TRUE(handle_->enter_layer([](const auto& in) { return in; }, {x}, {}));
+  EXPECT_FALSE(handle_->enter_layer([](const auto& in) { return in; }, {x}, {})) << "nested";
+  expect_equal(expected, train_step(false));
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+TEST_F(LayerHalvesTest, LeavingWhatWasNotEnteredIsHarmless) {
+  handle_->leave_layer({});
+  handle_->abandon_layers();
+  EXPECT_FALSE(handle_->enter_layer([](const auto& in) { return in; }, {at::ones({1})}, {}))
+      << "outside a step";
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+TEST_F(LayerHalvesTest, AClassIsTriedOnceBeforeAnyOfItsLayersMustReproduceItself) {
+  policy_->plan.revocable = false;
+  const auto expected = train_step(false);
+  policy_->plan.default_mode = Mode::full();
+  expect_equal(expected, train_step(true));
+  EXPECT_EQ(reruns_, 2) << "one call of each of the two classes";
+  EXPECT_EQ(report_.recomputed_layers, 0);
+  reruns_ = 0;
+  expect_equal(expected, train_step(true));
+  EXPECT_EQ(reruns_, 4);
+  EXPECT_EQ(report_.recomputed_layers, 4);
+}
+
+TEST_F(LayerHalvesTest, AClassThatFailsItsTrialIsKeptAndTheGradientsAreRight) {
+  policy_->plan.revocable = false;
+  const auto expected = train_step(false);
+  policy_->plan.default_mode = Mode::full();
+  expect_equal(expected, train_step(true, 1e-3));
+  reruns_ = 0;
+  expect_equal(expected, train_step(true, 1e-3));
+  EXPECT_EQ(reruns_, 3) << "the class of layer 2 is quarantined";
+  EXPECT_EQ(report_.recomputed_layers, 3);
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+TEST_F(LayerHalvesTest, ATrialTeachesNothingOfItsLayer) {
+  policy_->record = true;
+  train_step(true);
+  for (const auto& segment : policy_->last.segments) {
+    EXPECT_FALSE(segment.key.kind == SegmentKind::kForward && segment.layer == 0);
+    EXPECT_FALSE(segment.key.kind == SegmentKind::kBackward && segment.layer == 2);
+  }
+  EXPECT_FALSE(policy_->last.segments.empty());
+}
+
+}  // namespace
+}  // namespace pudica::testing

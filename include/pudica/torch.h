@@ -48,7 +48,8 @@ struct AttachOptions {
   std::function<std::optional<Bytes>()> next_budget;
   // Null: the policy `pudica` with default options. Shared so that the caller can inspect it.
   std::shared_ptr<Policy> policy;
-  // The model's parameters, to see whether gradients exist already. May be empty.
+  // The model's parameters, to see whether gradients exist already, and to count those made before
+  // the meter was installed. May be empty.
   std::vector<at::Tensor> parameters;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
 };
@@ -69,9 +70,11 @@ struct StepReport {
   std::int64_t plan_ns = 0;  // time spent in begin_step of the policy
 };
 
-// One attached model. Not thread-safe: the methods are called by the thread that trains; the
-// backward may run on other threads. A failure inside pudica never reaches the caller: training
-// goes on without a plan, `failures()` rises and one line is logged.
+// One attached model. Several may share a device: the budget of the one whose step began last
+// holds, and a step that another one's cut short teaches nothing. Not thread-safe: the methods are
+// called by the thread that trains; the backward may run on other threads. A failure inside pudica
+// never reaches the caller: training goes on without a plan, `failures()` rises and one line is
+// logged.
 class Handle {
  public:
   virtual ~Handle() = default;
@@ -137,6 +140,10 @@ class Handle {
     return input;
   }
 
+  // Tensors that live for long and may have been made before the meter was installed (optimizer
+  // state): counted from now on while they live. Those counted already are passed over.
+  virtual void count_residents(const std::vector<at::Tensor>& tensors) = 0;
+
   // Takes effect at the next step.
   virtual void set_budget(Bytes budget_bytes) = 0;
   [[nodiscard]] virtual Policy& policy() = 0;
@@ -160,7 +167,7 @@ class Handle {
 
 // Attaches to this process's allocator and autograd engine. With PUDICA_DISABLE=1 the handle is
 // inert. Errors: kInvalidArgument (negative budget, a device that is neither CPU nor CUDA),
-// kUnavailable (another handle holds the same device, or the hook layer's self-test failed).
+// kUnavailable (the hook layer's self-test failed).
 Result<std::unique_ptr<Handle>> attach(AttachOptions options);
 
 // Bytes in use now and the highest since the last reset on a device, as the budget counts them.

@@ -1,7 +1,7 @@
 #include <cstdlib>
 #include <mutex>
-#include <set>
 #include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -36,6 +36,7 @@ class InertHandle final : public Handle {
   }
   void leave_layer(const std::vector<at::Tensor>& /*outputs*/) noexcept override {}
   void abandon_layers() noexcept override {}
+  void count_residents(const std::vector<at::Tensor>& /*tensors*/) override {}
   void set_budget(Bytes /*budget_bytes*/) override {}
   [[nodiscard]] Policy& policy() override { return *policy_; }
   [[nodiscard]] std::int64_t failures() const override { return 0; }
@@ -46,15 +47,17 @@ class InertHandle final : public Handle {
   ShapeKey shape_;
 };
 
-std::mutex devices_mutex;
-std::set<std::string> attached_devices;
+std::mutex attached_mutex;
+int attached_sessions = 0;
 
-// A Session that gives its device back when it is detached.
-class DeviceHolder final : public Handle {
+// A Session; the engine goes with the last of them.
+class AttachedHandle final : public Handle {
  public:
-  DeviceHolder(std::unique_ptr<Handle> session, std::string device)
-      : session_(std::move(session)), device_(std::move(device)) {}
-  ~DeviceHolder() override { give_back(); }
+  explicit AttachedHandle(std::unique_ptr<Handle> session) : session_(std::move(session)) {
+    const std::lock_guard lock(attached_mutex);
+    ++attached_sessions;
+  }
+  ~AttachedHandle() override { give_back(); }
 
   void begin_step(const ShapeKey& shape) override { session_->begin_step(shape); }
   StepReport end_step() override { return session_->end_step(); }
@@ -71,6 +74,9 @@ class DeviceHolder final : public Handle {
     session_->leave_layer(outputs);
   }
   void abandon_layers() noexcept override { session_->abandon_layers(); }
+  void count_residents(const std::vector<at::Tensor>& tensors) override {
+    session_->count_residents(tensors);
+  }
   void set_budget(Bytes budget_bytes) override { session_->set_budget(budget_bytes); }
   [[nodiscard]] Policy& policy() override { return session_->policy(); }
   [[nodiscard]] std::int64_t failures() const override { return session_->failures(); }
@@ -79,14 +85,13 @@ class DeviceHolder final : public Handle {
  private:
   void give_back() {
     session_->detach();
-    const std::lock_guard lock(devices_mutex);
-    if (!device_.empty()) attached_devices.erase(device_);
-    device_.clear();
-    if (attached_devices.empty()) hooks::uninstall_engine();
+    const std::lock_guard lock(attached_mutex);
+    if (!std::exchange(attached_, false)) return;
+    if (--attached_sessions == 0) hooks::uninstall_engine();
   }
 
   std::unique_ptr<Handle> session_;
-  std::string device_;
+  bool attached_ = true;
 };
 
 bool disabled_by_environment() {
@@ -121,16 +126,8 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
                  "the hook layer's self-test failed: this build of torch does not ask the default "
                  "engine for saved-tensor hooks (built for torch 2.11)"};
   }
-  const std::string device = options.device.str();
-  {
-    const std::lock_guard lock(devices_mutex);
-    if (!attached_devices.insert(device).second) {
-      return Error{ErrorCode::kUnavailable,
-                   "another handle is attached to device " + device + "; detach it first"};
-    }
-  }
   auto session = std::make_unique<hooks::Session>(std::move(options), *meter);
-  return std::unique_ptr<Handle>(std::make_unique<DeviceHolder>(std::move(session), device));
+  return std::unique_ptr<Handle>(std::make_unique<AttachedHandle>(std::move(session)));
 }
 
 void install_meter() { hooks::cpu_meter(); }

@@ -33,6 +33,12 @@ class CpuMeter final : public Meter {
   }
   void set_recorder(Recorder* recorder) override { recorder_.store(recorder); }
 
+  [[nodiscard]] bool has_counted(const c10::DataPtr& data) const override;
+  void add_uncounted(std::int64_t bytes) override {
+    const std::int64_t now = in_use_.fetch_add(bytes) + bytes;
+    raise_peak(now);
+  }
+
   // Counts `bytes` in, making room under the cap first. Throws c10::OutOfMemoryError.
   void reserve(std::int64_t bytes) {
     // Reserved before the check: two racing threads cannot both pass it.
@@ -41,9 +47,7 @@ class CpuMeter final : public Meter {
       make_room(bytes);
       now = in_use_.load();
     }
-    std::int64_t seen = peak_.load(std::memory_order_relaxed);
-    while (now > seen && !peak_.compare_exchange_weak(seen, now)) {
-    }
+    raise_peak(now);
     record(bytes);
   }
 
@@ -54,6 +58,12 @@ class CpuMeter final : public Meter {
 
  private:
   static constexpr std::int64_t kNoCap = INT64_MAX;
+
+  void raise_peak(std::int64_t now) {
+    std::int64_t seen = peak_.load(std::memory_order_relaxed);
+    while (now > seen && !peak_.compare_exchange_weak(seen, now)) {
+    }
+  }
 
   void record(std::int64_t delta) {
     Recorder* recorder = recorder_.load(std::memory_order_relaxed);
@@ -113,6 +123,7 @@ class MeteredAllocator final : public c10::Allocator {
   }
 
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  static bool made(const c10::DataPtr& data) { return data.get_deleter() == &free_block; }
 
   void copy_data(void* target, const void* source, std::size_t bytes) const override {
     std::memcpy(target, source, bytes);
@@ -130,6 +141,10 @@ class MeteredAllocator final : public c10::Allocator {
     c10::free_cpu(block);
   }
 };
+
+bool CpuMeter::has_counted(const c10::DataPtr& data) const {
+  return data.get() == nullptr || MeteredAllocator::made(data);
+}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 
 namespace pudica::hooks {
@@ -35,6 +36,12 @@ class Meter {
   virtual void set_pressure_callback(PressureCallback callback, void* context) = 0;
   // Null stops recording. The recorder must outlive its use.
   virtual void set_recorder(Recorder* recorder) = 0;
+
+  // False: the block was made before the meter was installed, or elsewhere, and is not in its
+  // count.
+  [[nodiscard]] virtual bool has_counted(const c10::DataPtr& /*data*/) const { return true; }
+  // Counts blocks that has_counted() denies in (or, negative, out again).
+  virtual void add_uncounted(std::int64_t /*bytes*/) {}
 };
 
 // The meter of a device; installs it on first use. Null for devices that cannot be metered.

@@ -17,19 +17,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool revoke_callback(void* context, std::int64_t missing_bytes) {
-  return static_cast<Registry*>(context)->revoke(missing_bytes);
-}
-
 }  // namespace
 
 Session::Session(AttachOptions options, Meter& meter)
     : options_(std::move(options)),
+      share_(DeviceShare::of(options_.device, meter)),
       meter_(meter),
-      registry_(std::make_shared<Registry>(meter)),
-      state_(std::make_shared<StepState>(registry_)) {
+      registry_(share_->registry()),
+      state_(std::make_shared<StepState>(registry_)),
+      residents_(meter, options_.device),
+      claim_(std::make_shared<std::atomic<bool>>(false)) {
+  residents_.add(options_.parameters);
   set_budget(options_.budget_bytes);
-  meter_.set_pressure_callback(&revoke_callback, registry_.get());
 }
 
 Session::~Session() { detach(); }
@@ -44,8 +43,11 @@ void Session::fail(const char* where, const std::string& what) noexcept {
 
 void Session::set_budget(Bytes budget_bytes) {
   options_.budget_bytes = budget_bytes;
-  meter_.set_cap(budget_bytes.count(), options_.enforcement == Enforcement::kHard);
+  if (!share_) return;
+  share_->set_cap(claim_, budget_bytes.count(), options_.enforcement == Enforcement::kHard);
 }
+
+void Session::count_residents(const std::vector<at::Tensor>& tensors) { residents_.add(tensors); }
 
 void Session::detach() {
   if (!attached_) return;
@@ -53,9 +55,9 @@ void Session::detach() {
   abandon_layers();
   close_segment();
   state_->end();
-  meter_.set_recorder(nullptr);
-  meter_.set_pressure_callback(nullptr, nullptr);
-  meter_.set_cap(0, false);
+  share_->release(claim_);
+  share_.reset();
+  residents_.clear();
 }
 
 bool Session::gradients_present() const {
@@ -80,6 +82,9 @@ void Session::begin_step(const ShapeKey& shape) {
   ++step_;
   calls_.clear();
   call_failed_ = false;
+  residents_.sweep();
+  claim_->store(false);
+  share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
@@ -144,7 +149,8 @@ StepReport Session::end_step() {
   step_open_ = false;
   close_segment();
   state_->mark(MarkKind::kStepEnd, -1);
-  meter_.set_recorder(nullptr);
+  if (share_) share_->release(claim_);
+  if (claim_->load()) call_failed_ = true;  // cut short: its measurements are another model's too
   report.step = step_;
   report.shape = context_.shape;
   report.plan = decision_.plan;

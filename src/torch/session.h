@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "pudica/torch.h"
+#include "torch/device_share.h"
 #include "torch/frame.h"
 #include "torch/meter.h"
 #include "torch/recorder.h"
 #include "torch/registry.h"
+#include "torch/residents.h"
 #include "torch/step_profile.h"
 
 namespace pudica::hooks {
@@ -89,6 +91,7 @@ class Session final : public Handle {
                    const LayerOptions& options) noexcept override;
   void leave_layer(const std::vector<at::Tensor>& outputs) noexcept override;
   void abandon_layers() noexcept override;
+  void count_residents(const std::vector<at::Tensor>& tensors) override;
   void set_budget(Bytes budget_bytes) override;
   [[nodiscard]] Policy& policy() override { return *options_.policy; }
   [[nodiscard]] std::int64_t failures() const override { return failures_; }
@@ -138,9 +141,11 @@ class Session final : public Handle {
   void learn_times();
 
   AttachOptions options_;
+  std::shared_ptr<DeviceShare> share_;  // null once detached
   Meter& meter_;
   std::shared_ptr<Registry> registry_;
   std::shared_ptr<StepState> state_;
+  Residents residents_;
   bool attached_ = true;
   std::int64_t failures_ = 0;
   bool policy_failed_ = false;
@@ -165,6 +170,7 @@ class Session final : public Handle {
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;
+  StepClaim claim_;  // true: another model's step on this device began meanwhile
 };
 
 template <typename F>

@@ -1,7 +1,9 @@
 // The handle: steps, classes, plans applied, segments measured, failures contained.
+#include <array>
 #include <cstdlib>
 #include <stdexcept>
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -271,12 +273,54 @@ TEST_F(SessionTest, DetachLeavesNoCapAndFramesStayUsable) {
   EXPECT_NO_THROW(torch::autograd::backward({y.sum()}));
 }
 
-TEST_F(SessionTest, SecondHandleOnADeviceAndBadOptionsAreRefusedByName) {
+TEST_F(SessionTest, AStepThatAnotherModelsStepCutsShortTeachesNothing) {
+  auto first = attach_with(0);
+  AttachOptions options;
+  const auto other_policy = std::make_shared<ScriptedPolicy>();
+  other_policy->record = true;
+  options.policy = other_policy;
+  options.budget_bytes = Bytes(std::int64_t{1} << 40U);
+  auto second = *attach(std::move(options));
+  policy_->record = true;
+  const auto expected = train_step(*first);
+  ASSERT_FALSE(policy_->outcomes.back().failed);
+  ASSERT_FALSE(policy_->outcomes.back().segments.empty());
+  // The second model's step begins inside the first one's.
+  first->begin_step(ShapeKey{2, 16});
+  train_step(*second);
+  EXPECT_FALSE(other_policy->outcomes.back().failed);
+  EXPECT_FALSE(other_policy->outcomes.back().segments.empty());
+  EXPECT_EQ(report_.budget_bytes, Bytes(std::int64_t{1} << 40U));
+  first->end_step();
+  EXPECT_TRUE(policy_->outcomes.back().failed);
+  EXPECT_TRUE(policy_->outcomes.back().segments.empty());
+  // And each of them goes on.
+  second.reset();
+  expect_equal(expected, train_step(*first));
+  EXPECT_FALSE(policy_->outcomes.back().failed);
+}
+
+TEST_F(SessionTest, BytesTheMeterNeverSawCountWhileTheyLive) {
+  constexpr std::int64_t kBytes = 4096;
+  static std::array<float, kBytes / sizeof(float)> outside{};
+  const auto make = [] { return at::from_blob(outside.data(), {kBytes / 4}); };
+  at::Tensor state = make();
   auto handle = attach_with(0);
-  auto second = attach({});
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
-  EXPECT_NE(second.error().message.find("cpu"), std::string::npos);
+  const Bytes before = bytes_in_use(c10::Device(c10::DeviceType::CPU));
+  handle->count_residents({state, state, at::ones({8})});
+  const auto now = [] { return bytes_in_use(c10::Device(c10::DeviceType::CPU)); };
+  EXPECT_EQ(now() - before, Bytes(kBytes)) << "each block once; what the meter made not again";
+  state = at::Tensor();
+  train_step(*handle);
+  handle->begin_step(ShapeKey{1});
+  state = make();
+  handle->count_residents({state});
+  const Bytes counted = now();
+  handle.reset();
+  EXPECT_EQ(counted - now(), Bytes(kBytes)) << "nothing stays counted when the handle goes";
+}
+
+TEST_F(SessionTest, BadOptionsAreRefusedByName) {
   AttachOptions bad;
   bad.budget_bytes = Bytes(-5);
   EXPECT_EQ(attach(std::move(bad)).error().code, ErrorCode::kInvalidArgument);

@@ -44,7 +44,7 @@ std::optional<std::string> RunModels::state(const std::string& fingerprint) {
   return pool_.state(fingerprint);
 }
 
-Result<std::shared_ptr<const ModelView>> RunModels::view(const RunDetail& run) {
+Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const RunDetail& run) {
   const std::string& fingerprint = run.summary.about->fingerprint;
   CachedView wanted;
   wanted.run = run.summary.id;
@@ -68,11 +68,11 @@ Result<std::shared_ptr<const ModelView>> RunModels::view(const RunDetail& run) {
                  "nothing is learned of run '" + run.summary.id +
                      "' yet: its learning steps have not come, or it has no fingerprint"};
   }
-  ModelViewOptions options;
+  inspect::ModelViewOptions options;
   options.base_bytes = run.summary.base_bytes;
-  auto made = ModelView::from_state(*text, fingerprint, options);
+  auto made = inspect::ModelView::from_state(*text, fingerprint, options);
   if (!made) return made.error().with_context("learned state of run '" + run.summary.id + "'");
-  wanted.view = std::make_shared<const ModelView>(std::move(*made));
+  wanted.view = std::make_shared<const inspect::ModelView>(std::move(*made));
   const std::lock_guard lock(mutex_);
   std::erase_if(views_, [&wanted](const CachedView& cached) { return cached.run == wanted.run; });
   views_.push_front(wanted);

@@ -13,8 +13,8 @@
 
 #include "daemon/archive.h"
 #include "daemon/model_pool.h"
-#include "daemon/model_view.h"
 #include "daemon/run_registry.h"
+#include "inspect/model_view.h"
 #include "pudica/result.h"
 
 namespace pudica::daemon {
@@ -31,8 +31,8 @@ class RunModels {
   [[nodiscard]] std::vector<ModelStats> stats() const { return pool_.stats(); }
 
   // What answers questions about the run's shapes: its own learned state, else the pooled one.
-  // Errors: kUnavailable where nothing was learned; those of ModelView::from_state.
-  Result<std::shared_ptr<const ModelView>> view(const RunDetail& run);
+  // Errors: kUnavailable where nothing was learned; those of inspect::ModelView::from_state.
+  Result<std::shared_ptr<const inspect::ModelView>> view(const RunDetail& run);
 
   // Offers what was learned since the last time to the other runs of the fingerprint, and saves it.
   void tick();
@@ -43,7 +43,7 @@ class RunModels {
     std::shared_ptr<const std::string> own_state;  // what it was made of: this,
     std::uint64_t pool_version = 0;                // or the pool's state of this version
     std::optional<Bytes> base_bytes;
-    std::shared_ptr<const ModelView> view;
+    std::shared_ptr<const inspect::ModelView> view;
   };
 
   void note_learned(const RunSummary& run, const Result<bool>& risen);

@@ -4,10 +4,12 @@
 
 #include "controller/learned_state.h"
 #include "daemon/model_support.h"
-#include "daemon/model_view.h"
+#include "inspect/model_view.h"
 
 namespace pudica::daemon::testing {
 namespace {
+
+using namespace inspect;
 
 TEST(ModelPoolDamage, RefusesAnEmptyFingerprint) {
   ModelPool pool;

@@ -1,4 +1,4 @@
-#include "daemon/model_view.h"
+#include "inspect/model_view.h"
 
 #include <thread>
 
@@ -8,6 +8,8 @@
 
 namespace pudica::daemon::testing {
 namespace {
+
+using namespace inspect;
 
 ModelView view_of(const Process& process, const ModelViewOptions& options = {}) {
   auto view = ModelView::from_state(process.state(), kFingerprint, options);

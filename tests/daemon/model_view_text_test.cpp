@@ -1,11 +1,13 @@
 // Shapes as users write them.
 #include <random>
 
-#include "daemon/learned_shape.h"
+#include "inspect/learned_shape.h"
 #include "daemon/model_support.h"
 
 namespace pudica::daemon::testing {
 namespace {
+
+using namespace inspect;
 
 const DimensionNames& names() {
   static const DimensionNames both{"batch", "source"};

@@ -13,7 +13,7 @@
 #include "pudica/result.h"
 #include "pudica/shape_key.h"
 
-namespace pudica::daemon {
+namespace pudica::inspect {
 
 struct LayerExplanation {
   std::int64_t layer = 0;
@@ -58,4 +58,4 @@ std::string format_seconds(double seconds);
 // The answer of GET /v1/runs/{id}/explain. Never throws.
 std::string to_json(const Explanation& explanation, std::string_view run);
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

@@ -1,4 +1,4 @@
-#include "daemon/explanation.h"
+#include "inspect/explanation.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-namespace pudica::daemon {
+namespace pudica::inspect {
 namespace {
 
 using Choice = std::vector<std::uint8_t>;
@@ -232,4 +232,4 @@ std::string format_seconds(double seconds) {
   return text.data();
 }
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

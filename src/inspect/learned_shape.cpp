@@ -1,4 +1,4 @@
-#include "daemon/learned_shape.h"
+#include "inspect/learned_shape.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace pudica::daemon {
+namespace pudica::inspect {
 namespace {
 
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 40U;
@@ -135,4 +135,4 @@ Result<ShapeKey> parse_shape(std::string_view text, const DimensionNames& names)
   return ShapeText(text, names).read();
 }
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

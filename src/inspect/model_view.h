@@ -10,14 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/explanation.h"
-#include "daemon/learned_shape.h"
+#include "inspect/explanation.h"
+#include "inspect/learned_shape.h"
 #include "pudica/bytes.h"
 #include "pudica/controller.h"
 #include "pudica/planner.h"
 #include "pudica/result.h"
 
-namespace pudica::daemon {
+namespace pudica::inspect {
 
 struct Estimate {
   ShapeKey key;
@@ -41,13 +41,17 @@ struct ModelViewOptions {
   std::optional<Bytes> base_bytes;
 };
 
-// A controller restored from text, never stepped: it plans as the one that wrote the text would at
-// its next step. Movable; thread-safe.
+// Mostly a controller restored from text, never stepped: it plans as the one that wrote the text
+// would at its next step. Movable; thread-safe.
 class ModelView {
  public:
   // Errors: kCorrupt, and kInvalidArgument for another fingerprint.
   static Result<ModelView> from_state(const std::string& text, const std::string& fingerprint,
                                       const ModelViewOptions& options = {});
+
+  // Of a controller that lives and learns: as it is now. Used by the controller's owner thread
+  // only.
+  static ModelView of(std::shared_ptr<Controller> controller);
 
   // Of the key's dimensions, in their order; empty: nothing was learned.
   [[nodiscard]] const DimensionNames& dimensions() const { return dimensions_; }
@@ -64,14 +68,15 @@ class ModelView {
 
  private:
   ModelView() = default;
+  void describe(const ControllerSnapshot& snapshot);
   [[nodiscard]] Result<ShapeEstimate> estimated(std::string_view shape_text, Bytes budget) const;
   [[nodiscard]] Result<Explanation> explained(std::string_view shape_text, Bytes budget,
                                               const std::vector<Mode>* modes) const;
 
   std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
-  std::unique_ptr<Controller> controller_;  // guarded by mutex_: estimates share its buffers
+  std::shared_ptr<Controller> controller_;  // guarded by mutex_: estimates share its buffers
   DimensionNames dimensions_;
   StepStructure structure_;
 };
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

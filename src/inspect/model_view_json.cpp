@@ -1,14 +1,8 @@
 // The answers of `explain` and `estimate` as docs/http_api.md has them.
-#include "daemon/model_view.h"
 #include "inspect/json_values.h"
+#include "inspect/model_view.h"
 
-namespace pudica::daemon {
-namespace {
-
-using inspect::finite;
-using inspect::Json;
-
-}  // namespace
+namespace pudica::inspect {
 
 std::string to_json(const Explanation& explanation, std::string_view run) {
   Json out;
@@ -32,7 +26,7 @@ std::string to_json(const Explanation& explanation, std::string_view run) {
                              {"extra_seconds", finite(layer.extra_seconds)},
                              {"why", layer.why}});
   }
-  return inspect::dump(out, -1);
+  return dump(out, -1);
 }
 
 std::string to_json(const Estimate& estimate, std::string_view run) {
@@ -55,7 +49,7 @@ std::string to_json(const Estimate& estimate, std::string_view run) {
         {{"peak_bytes", point.peak_bytes},
          {"extra_seconds", finite(kNano * static_cast<double>(point.time_ns))}});
   }
-  return inspect::dump(out, -1);
+  return dump(out, -1);
 }
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

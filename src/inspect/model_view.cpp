@@ -1,9 +1,9 @@
-#include "daemon/model_view.h"
+#include "inspect/model_view.h"
 
 #include <exception>
 #include <utility>
 
-namespace pudica::daemon {
+namespace pudica::inspect {
 namespace {
 
 // Of a restored state: beyond this it is no model, and its explanation no answer.
@@ -32,9 +32,7 @@ Result<ModelView> ModelView::from_state(const std::string& text, const std::stri
     view.controller_ = make_controller(options.controller);
     auto restored = view.controller_->restore(text, fingerprint);
     if (!restored) return restored.error();
-    const ControllerSnapshot snapshot = view.controller_->snapshot();
-    view.structure_ = snapshot.structure;
-    view.dimensions_ = dimension_names(snapshot.learned);
+    view.describe(view.controller_->snapshot());
     if (view.structure_.layers.size() > kMostLayers) {
       return Error{ErrorCode::kCorrupt,
                    "learned state: " + std::to_string(view.structure_.layers.size()) +
@@ -47,6 +45,18 @@ Result<ModelView> ModelView::from_state(const std::string& text, const std::stri
   } catch (const std::exception& error) {
     return Error{ErrorCode::kCorrupt, std::string("learned state: ") + error.what()};
   }
+}
+
+ModelView ModelView::of(std::shared_ptr<Controller> controller) {
+  ModelView view;
+  view.controller_ = std::move(controller);
+  view.describe(view.controller_->snapshot());
+  return view;
+}
+
+void ModelView::describe(const ControllerSnapshot& snapshot) {
+  structure_ = snapshot.structure;
+  dimensions_ = dimension_names(snapshot.learned);
 }
 
 Result<ShapeEstimate> ModelView::estimated(std::string_view shape_text, Bytes budget) const {
@@ -106,4 +116,4 @@ Result<Explanation> ModelView::explained(std::string_view shape_text, Bytes budg
   }
 }
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

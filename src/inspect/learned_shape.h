@@ -8,7 +8,7 @@
 #include "pudica/result.h"
 #include "pudica/shape_key.h"
 
-namespace pudica::daemon {
+namespace pudica::inspect {
 
 // The names of the key's dimensions, from what was learned; empty where nothing was.
 DimensionNames dimension_names(const std::vector<LearnedQuantity>& learned);
@@ -18,4 +18,4 @@ DimensionNames dimension_names(const std::vector<LearnedQuantity>& learned);
 // expected; kUnavailable where `names` is empty.
 Result<ShapeKey> parse_shape(std::string_view text, const DimensionNames& names);
 
-}  // namespace pudica::daemon
+}  // namespace pudica::inspect

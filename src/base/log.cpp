@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -27,8 +28,22 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+std::atomic<LogSink>& sink() {
+  static std::atomic<LogSink> present{nullptr};
+  return present;
+}
+
+LogLevel ours(spdlog::level::level_enum level) {
+  if (level >= spdlog::level::warn) return LogLevel::kWarn;
+  return level == spdlog::level::info ? LogLevel::kInfo : LogLevel::kDebug;
+}
+
 void log(spdlog::level::level_enum level, std::string_view message) noexcept {
   try {
+    if (const LogSink elsewhere = sink().load()) {
+      if (logger().should_log(level)) elsewhere(ours(level), message);
+      return;
+    }
     logger().log(level, spdlog::string_view_t(message.data(), message.size()));
   } catch (...) {  // a log line is never worth a failure
   }
@@ -42,6 +57,8 @@ bool set_log_level(std::string_view level) {
   logger().set_level(parsed);
   return true;
 }
+
+void set_log_sink(LogSink elsewhere) { sink().store(elsewhere); }
 
 void log_warn(std::string_view message) noexcept { log(spdlog::level::warn, message); }
 void log_info(std::string_view message) noexcept { log(spdlog::level::info, message); }

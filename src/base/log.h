@@ -9,6 +9,13 @@ namespace pudica {
 // return false. Thread-safe.
 bool set_log_level(std::string_view level);
 
+enum class LogLevel : unsigned char { kWarn, kInfo, kDebug };
+
+// Where lines of the present level go instead of standard error; null: standard error again. May be
+// called on any thread and must not block. Thread-safe.
+using LogSink = void (*)(LogLevel level, std::string_view message);
+void set_log_sink(LogSink sink);
+
 // One line each, to standard error. Never throws. Thread-safe.
 void log_warn(std::string_view message) noexcept;
 void log_info(std::string_view message) noexcept;

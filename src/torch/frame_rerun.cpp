@@ -150,6 +150,9 @@ void Frame::recompute() {
   try {
     rerun_parts(mode);
   } catch (const StopRecompute&) {
+  } catch (...) {
+    // The stop may have come through another language, which has exceptions of its own.
+    if (mode.next_ != slots_.size()) throw;
   }
   if (mode.next_ != slots_.size()) {
     const std::string what = "it saves " + std::to_string(mode.next_) + " tensors, " +

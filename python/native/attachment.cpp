@@ -1,0 +1,222 @@
+#include "native/attachment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+#include <torch/version.h>
+
+#include "inspect/json.h"
+#include "inspect/model_view.h"
+#include "inspect/process_info.h"
+#include "inspect/socket_path.h"
+#include "native/rerun_desk.h"
+#include "policy/policy_factory.h"
+#include "policy/policy_spec.h"
+
+namespace pudica::python {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kRegistrationWait{1};
+constexpr std::chrono::seconds kFarewellWait{1};
+
+template <typename T>
+T require(Result<T> result, const std::string& kind) {
+  if (!result) throw std::runtime_error(kind + ": " + result.error().message);
+  return std::move(*result);
+}
+
+ReporterOptions reporter_options(const Settings& settings) {
+  ReporterOptions reporter;
+  reporter.socket_path = daemon_socket_path(settings.config.daemon.socket);
+  RunDescription& run = reporter.description;
+  run.name = settings.name;
+  run.pid = getpid();
+  run.user = user_name();
+  run.command = command_line(process_arguments());
+  run.device = settings.device;
+  run.model = settings.model;
+  run.policy = "pudica";
+  run.fingerprint = settings.fingerprint;
+  run.group = settings.config.daemon.group;
+  run.versions = {{"pudica", PUDICA_VERSION}, {"torch", TORCH_VERSION}};
+  run.budget_bytes = settings.budget_bytes;
+  return reporter;
+}
+
+}  // namespace
+
+Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor> parameters) {
+  const Settings settings = read_settings(settings_text);
+  fingerprint_ = settings.fingerprint;
+  budget_bytes_ = settings.budget_bytes;
+  const auto spec = require(parse_policy_spec(settings.config.policy), "config");
+  ControllerOptions options = compile_controller_options(settings.config);
+  if (settings.device != "cpu") options.predictor.granularity_bytes = 512;
+  if (spec.name == "pudica") {
+    controllers_ = std::make_shared<Controllers>(std::move(options));
+    policy_ = controllers_;
+  } else {
+    PolicyInputs inputs;
+    inputs.controller = std::move(options);
+    policy_ = require(make_policy(spec, inputs), "config");
+  }
+  if (settings.daemon && controllers_) report_to_daemon(settings);
+  AttachOptions attach_options;
+  attach_options.budget_bytes = settings.budget_bytes;
+  attach_options.enforcement = settings.enforcement;
+  attach_options.policy = policy_;
+  attach_options.parameters = std::move(parameters);
+  attach_options.device = c10::Device(settings.device);
+  if (reporting_) {
+    attach_options.next_budget = [this, reporting = reporting_]() -> std::optional<Bytes> {
+      auto wish = reporting->next_budget();
+      if (wish) budget_bytes_ = *wish;
+      return wish;
+    };
+  }
+  handle_ = require(attach(std::move(attach_options)), "attach");
+}
+
+Attachment::~Attachment() { detach(); }
+
+void Attachment::report_to_daemon(const Settings& settings) {
+  std::shared_ptr<Reporter> reporter = Reporter::start(reporter_options(settings));
+  reporter->wait_registered(kRegistrationWait);
+  ReportingOptions reporting;
+  reporting.run_name = settings.name;
+  reporting.fingerprint = settings.fingerprint;
+  reporting.in_group = !settings.config.daemon.group.empty();
+  reporting.budget_bytes = settings.budget_bytes;
+  reporting_ = std::make_shared<ReportingPolicy>(policy_, controllers_, std::move(reporter),
+                                                 std::move(reporting));
+  policy_ = reporting_;
+}
+
+Controllers& Attachment::controllers() const {
+  if (!controllers_) throw std::runtime_error("state: this policy learns nothing");
+  return *controllers_;
+}
+
+void Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
+                            const std::vector<std::int64_t>& values) {
+  if (controllers_) controllers_->select(kind);
+  handle_->begin_step(ShapeKey(names, values));
+}
+
+void Attachment::count(const StepReport& report) {
+  ++totals_.steps;
+  totals_.learning_steps += report.recorded ? 1 : 0;
+  totals_.layer_calls += report.layer_calls;
+  totals_.recomputed_layers += report.recomputed_layers;
+  totals_.revocations += report.revocations;
+  totals_.revoked_steps += report.revocations > 0 ? 1 : 0;
+  totals_.overruns += report.overrun ? 1 : 0;
+  totals_.infeasible_steps += report.plan && !report.plan->feasible ? 1 : 0;
+  totals_.highest_peak_bytes = std::max(totals_.highest_peak_bytes, report.peak_bytes.count());
+}
+
+std::int64_t Attachment::end_step() {
+  StepReport report = handle_->end_step();
+  if (report.step == 0) return kNone;
+  last_ = std::move(report);
+  count(last_);
+  std::int64_t outcome = kStep;
+  if (last_.overrun) outcome |= kOverrun;
+  if (last_.plan && !last_.plan->feasible) outcome |= kInfeasible;
+  return outcome;
+}
+
+bool Attachment::enter(std::int64_t token, const std::string& layer_class,
+                       std::vector<at::Tensor> inputs, std::vector<at::Tensor> buffers) {
+  LayerOptions options;
+  options.layer_class = layer_class;
+  options.buffers = std::move(buffers);
+  options.unproven = true;
+  return handle_->enter_layer(RerunDesk::instance().function(token), inputs, options);
+}
+
+void Attachment::leave(std::vector<at::Tensor> outputs) { handle_->leave_layer(outputs); }
+
+void Attachment::abandon() { handle_->abandon_layers(); }
+
+void Attachment::count_residents(std::vector<at::Tensor> tensors) {
+  handle_->count_residents(tensors);
+}
+
+void Attachment::set_budget(std::int64_t bytes) {
+  budget_bytes_ = Bytes(bytes);
+  handle_->set_budget(budget_bytes_);
+}
+
+void Attachment::detach() {
+  if (!handle_) return;
+  end_step();
+  if (reporting_) reporting_->finish("ok", kFarewellWait);
+  handle_->detach();
+}
+
+std::string Attachment::snapshot() const { return snapshot_to_json(controllers().snapshot()); }
+
+std::string Attachment::stats() const {
+  json out{{"steps", totals_.steps},
+           {"learning_steps", totals_.learning_steps},
+           {"layer_calls", totals_.layer_calls},
+           {"recomputed_layers", totals_.recomputed_layers},
+           {"revocations", totals_.revocations},
+           {"revoked_steps", totals_.revoked_steps},
+           {"overruns", totals_.overruns},
+           {"infeasible_steps", totals_.infeasible_steps},
+           {"highest_peak_bytes", totals_.highest_peak_bytes},
+           {"budget_bytes", budget_bytes_.count()},
+           {"failures", handle_->failures()},
+           {"state", controllers_ ? to_string(controllers_->state()) : "fixed"}};
+  json last{{"shape", last_.step == 0 ? "" : last_.shape.to_named_string()},
+            {"peak_bytes", last_.peak_bytes.count()},
+            {"base_bytes", last_.base_bytes.count()},
+            {"predicted_peak_bytes", nullptr},
+            {"layer_calls", last_.layer_calls},
+            {"recomputed_layers", last_.recomputed_layers},
+            {"learning", last_.recorded},
+            {"reason", last_.plan ? last_.plan->reason : ""}};
+  if (last_.plan && last_.plan->predicted_peak_bytes > Bytes(0)) {
+    last["predicted_peak_bytes"] = last_.plan->predicted_peak_bytes.count();
+  }
+  out["last_step"] = std::move(last);
+  out["daemon"] = nullptr;
+  if (reporting_) {
+    const ReporterStatus status = reporting_->reporter().status();
+    out["daemon"] = {
+        {"registered", status.registered}, {"id", status.id}, {"reason", status.reason}};
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string Attachment::explain(const std::string& shape, std::int64_t budget) const {
+  controllers();
+  const auto view = inspect::ModelView::of(controllers_);
+  const Bytes limit = budget < 0 ? budget_bytes_ : Bytes(budget);
+  return inspect::to_json(require(view.explain(shape, limit), "explain"), "");
+}
+
+std::string Attachment::estimate(const std::string& shape, std::int64_t budget) const {
+  controllers();
+  const auto view = inspect::ModelView::of(controllers_);
+  const Bytes limit = budget < 0 ? budget_bytes_ : Bytes(budget);
+  return inspect::to_json(require(view.estimate(shape, limit), "estimate"), "");
+}
+
+std::string Attachment::serialize() const { return controllers().serialize(fingerprint_); }
+
+void Attachment::restore(const std::string& text) {
+  auto done = controllers().restore(text, fingerprint_);
+  if (!done) throw std::runtime_error("state: " + done.error().message);
+}
+
+}  // namespace pudica::python

@@ -1,0 +1,81 @@
+// Attachment: what the Python package holds of an attached model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/custom_class.h>
+
+#include "inspect/reporting_policy.h"
+#include "native/controllers.h"
+#include "native/settings.h"
+#include "pudica/torch.h"
+
+namespace pudica::python {
+
+// A TorchBind class without a Python symbol: the same binary serves every Python that this torch
+// supports. Errors are std::runtime_error; where the user is to see them, "kind: message". Not
+// thread-safe but for what Handle says.
+class Attachment final : public torch::CustomClassHolder {
+ public:
+  // `settings`: JSON, see settings.h.
+  Attachment(const std::string& settings, std::vector<at::Tensor> parameters);
+  ~Attachment() override;
+
+  // `kind`: which way of calling the model this is. Dimensions by name, all at least 1.
+  void begin_step(std::int64_t kind, const std::vector<std::string>& names,
+                  const std::vector<std::int64_t>& values);
+  // What the step that was open did, as a sum of Outcome.
+  std::int64_t end_step();
+  enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };
+
+  // The layer call `token` begins with these inputs. True: leave() or abandon() follows.
+  bool enter(std::int64_t token, const std::string& layer_class, std::vector<at::Tensor> inputs,
+             std::vector<at::Tensor> buffers);
+  void leave(std::vector<at::Tensor> outputs);
+  void abandon();
+
+  void count_residents(std::vector<at::Tensor> tensors);
+  void set_budget(std::int64_t bytes);
+  [[nodiscard]] std::int64_t budget() const { return budget_bytes_.count(); }
+  void detach();
+
+  // JSON. `shape` as users write it; a negative budget: the one in force.
+  [[nodiscard]] std::string snapshot() const;
+  [[nodiscard]] std::string stats() const;
+  [[nodiscard]] std::string explain(const std::string& shape, std::int64_t budget) const;
+  [[nodiscard]] std::string estimate(const std::string& shape, std::int64_t budget) const;
+  // The learned state and back.
+  [[nodiscard]] std::string serialize() const;
+  void restore(const std::string& text);
+
+ private:
+  struct Totals {
+    std::int64_t steps = 0;
+    std::int64_t learning_steps = 0;
+    std::int64_t layer_calls = 0;
+    std::int64_t recomputed_layers = 0;
+    std::int64_t revocations = 0;
+    std::int64_t revoked_steps = 0;
+    std::int64_t overruns = 0;
+    std::int64_t infeasible_steps = 0;
+    std::int64_t highest_peak_bytes = 0;
+  };
+
+  void report_to_daemon(const Settings& settings);
+  Controllers& controllers() const;  // throws where there are none
+  void count(const StepReport& report);
+
+  std::string fingerprint_;
+  std::shared_ptr<Controllers> controllers_;  // null: another policy than pudica
+  std::shared_ptr<Policy> policy_;
+  std::shared_ptr<ReportingPolicy> reporting_;  // null: no daemon wanted
+  std::unique_ptr<Handle> handle_;
+  Bytes budget_bytes_{0};
+  StepReport last_;
+  Totals totals_;
+};
+
+}  // namespace pudica::python

@@ -1,0 +1,70 @@
+#include "native/controllers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "inspect/learned_shape.h"
+
+namespace pudica::python {
+
+Controllers::Controllers(ControllerOptions options) : options_(std::move(options)) { select(0); }
+
+void Controllers::select(std::int64_t kind) {
+  auto [found, fresh] = kinds_.try_emplace(std::min(kind, kMostKinds - 1));
+  kind_ = &found->second;
+  if (fresh) kind_->controller = make_controller(options_);
+}
+
+void Controllers::renew(Kind& kind) {
+  kind.controller = make_controller(options_);
+  if (!kind.structure.layers.empty()) kind.controller->on_structure(kind.structure);
+}
+
+void Controllers::on_structure(const StepStructure& structure) {
+  kind_->structure = structure;
+  current().on_structure(structure);
+}
+
+StepDecision Controllers::begin_step(const StepContext& context) {
+  const DimensionNames* names = &context.shape.names();
+  if (kind_->names != names) {
+    const DimensionNames learned =
+        kind_->names != nullptr ? *kind_->names : inspect::dimension_names(snapshot().learned);
+    if (!learned.empty() && learned != *names) renew(*kind_);
+    kind_->names = names;
+  }
+  return current().begin_step(context);
+}
+
+void Controllers::set_budget(Bytes budget_bytes) {
+  budget_bytes_ = budget_bytes;
+  for (auto& [number, kind] : kinds_) kind.controller->set_budget(budget_bytes);
+}
+
+Result<ShapeEstimate> Controllers::estimate(const ShapeKey& shape, Bytes budget_bytes) const {
+  return current().estimate(shape, budget_bytes);
+}
+
+Result<StepCosts> Controllers::costs(const StepContext& context) const {
+  return current().costs(context);
+}
+
+std::string Controllers::serialize(const std::string& fingerprint) const {
+  return current().serialize(fingerprint);
+}
+
+Result<void> Controllers::restore(const std::string& text, const std::string& fingerprint) {
+  auto fresh = make_controller(options_);
+  auto done = fresh->restore(text, fingerprint);
+  if (!done) return done.error();
+  if (kind_->names != nullptr) {
+    const DimensionNames learned = inspect::dimension_names(fresh->snapshot().learned);
+    if (!learned.empty() && learned != *kind_->names) {
+      return invalid_argument("the learned state knows other dimensions than this model's calls");
+    }
+  }
+  kind_->controller = std::move(fresh);
+  return {};
+}
+
+}  // namespace pudica::python

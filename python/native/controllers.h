@@ -1,0 +1,58 @@
+// Controllers: one learned model for each way a Python model is called.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "pudica/controller.h"
+
+namespace pudica::python {
+
+// A Controller that leads to one of several, by the kind of call that begins a step: which module
+// is entered, with which arguments. Calls of other kinds run other layers and have other
+// dimensions, so they share nothing learned. Within a kind, keys with other dimension names start
+// afresh. Not thread-safe: one owner thread.
+class Controllers final : public Controller {
+ public:
+  explicit Controllers(ControllerOptions options);
+
+  // Of the next step. At most kMostKinds are told apart; those beyond share the last.
+  void select(std::int64_t kind);
+
+  [[nodiscard]] std::string name() const override { return current().name(); }
+  [[nodiscard]] bool wants_menus() const override { return current().wants_menus(); }
+  void on_structure(const StepStructure& structure) override;
+  StepDecision begin_step(const StepContext& context) override;
+  void end_step(const StepOutcome& outcome) override { current().end_step(outcome); }
+  void set_budget(Bytes budget_bytes) override;
+  [[nodiscard]] ControllerState state() const override { return current().state(); }
+  [[nodiscard]] ControllerSnapshot snapshot() const override { return current().snapshot(); }
+  [[nodiscard]] Result<ShapeEstimate> estimate(const ShapeKey& shape,
+                                               Bytes budget_bytes) const override;
+  [[nodiscard]] Result<StepCosts> costs(const StepContext& context) const override;
+  // Of the current kind alone.
+  [[nodiscard]] std::string serialize(const std::string& fingerprint) const override;
+  // A state whose dimensions are not those of the steps is dropped when that shows.
+  Result<void> restore(const std::string& text, const std::string& fingerprint) override;
+
+  static constexpr std::int64_t kMostKinds = 16;
+
+ private:
+  struct Kind {
+    std::unique_ptr<Controller> controller;
+    const DimensionNames* names = nullptr;  // of its steps; null: none yet
+    StepStructure structure;
+  };
+
+  [[nodiscard]] Controller& current() const { return *kind_->controller; }
+  void renew(Kind& kind);
+
+  ControllerOptions options_;
+  std::map<std::int64_t, Kind> kinds_;
+  Kind* kind_ = nullptr;
+  Bytes budget_bytes_{0};
+};
+
+}  // namespace pudica::python

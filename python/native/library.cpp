@@ -1,0 +1,63 @@
+// What the package finds under torch.classes.pudica and torch.ops.pudica.
+#include <torch/library.h>
+
+#include "base/log.h"
+#include "native/attachment.h"
+#include "native/log_lines.h"
+#include "native/rerun_desk.h"
+#include "native/settings.h"
+
+namespace pudica::python {
+namespace {
+
+void set_rerun_callback(std::int64_t address) { RerunDesk::instance().set_callback(address); }
+std::vector<at::Tensor> rerun_inputs() { return RerunDesk::instance().inputs(); }
+void rerun_done(std::vector<at::Tensor> outputs) {
+  RerunDesk::instance().set_outputs(std::move(outputs));
+}
+void rerun_failed(std::string message) { RerunDesk::instance().set_failure(message); }
+std::vector<std::int64_t> dead_tokens() { return RerunDesk::instance().take_dead(); }
+std::int64_t bytes_in_use_on(std::string device) {
+  return bytes_in_use(c10::Device(device)).count();
+}
+std::int64_t peak_bytes_on(std::string device) {
+  return peak_bytes_in_use(c10::Device(device)).count();
+}
+void reset_peak_bytes_on(std::string device) { reset_peak_bytes(c10::Device(device)); }
+
+}  // namespace
+}  // namespace pudica::python
+
+TORCH_LIBRARY(pudica, library) {
+  using namespace pudica::python;  // NOLINT(google-build-using-namespace)
+  library.class_<Attachment>("Attachment")
+      .def(torch::init<std::string, std::vector<at::Tensor>>())
+      .def("begin_step", &Attachment::begin_step)
+      .def("end_step", &Attachment::end_step)
+      .def("enter", &Attachment::enter)
+      .def("leave", &Attachment::leave)
+      .def("abandon", &Attachment::abandon)
+      .def("count_residents", &Attachment::count_residents)
+      .def("set_budget", &Attachment::set_budget)
+      .def("budget", &Attachment::budget)
+      .def("detach", &Attachment::detach)
+      .def("snapshot", &Attachment::snapshot)
+      .def("stats", &Attachment::stats)
+      .def("explain", &Attachment::explain)
+      .def("estimate", &Attachment::estimate)
+      .def("serialize", &Attachment::serialize)
+      .def("restore", &Attachment::restore);
+  library.def("set_rerun_callback", &set_rerun_callback);
+  library.def("rerun_inputs", &rerun_inputs);
+  library.def("rerun_done", &rerun_done);
+  library.def("rerun_failed", &rerun_failed);
+  library.def("dead_tokens", &dead_tokens);
+  library.def("install_meter", &pudica::install_meter);
+  library.def("bytes_in_use", &bytes_in_use_on);
+  library.def("peak_bytes", &peak_bytes_on);
+  library.def("reset_peak_bytes", &reset_peak_bytes_on);
+  library.def("configured", &configured);
+  library.def("read_budget", &read_budget);
+  library.def("collect_log", &collect_log);
+  library.def("log_lines", &log_lines);
+}

@@ -1,0 +1,36 @@
+// Settings: what the Python package asks of an attachment, as JSON.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "pudica/bytes.h"
+#include "pudica/controller.h"
+#include "pudica/torch.h"
+
+namespace pudica::python {
+
+// {"budget_bytes", "hard", "device", "config" (a path or ""), "daemon" (bool or null: as
+// configured), "name", "model", "fingerprint"}
+struct Settings {
+  Config config;
+  Bytes budget_bytes{0};
+  Enforcement enforcement = Enforcement::kSoft;
+  std::string device = "cpu";
+  bool daemon = true;
+  std::string name;
+  std::string model;  // in words
+  std::string fingerprint;
+};
+
+// Throws std::runtime_error.
+Settings read_settings(const std::string& json);
+
+// What the configuration and the environment say of the budget: {"kind": "auto"} | {"kind":
+// "bytes", "bytes": n} | {"kind": "fraction", "fraction": f}, and "state_file". Throws
+// std::runtime_error.
+std::string configured(const std::string& config_path);
+// The same of a text; errors name it.
+std::string read_budget(const std::string& text);
+
+}  // namespace pudica::python

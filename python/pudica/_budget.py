@@ -1,0 +1,99 @@
+"""Budgets as users write them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from typing import Union
+
+import torch
+
+from . import _native
+from ._errors import BudgetError, from_native
+
+Budget = Union[int, float, str]
+_AUTO = 0.9  # of the device
+
+
+def _cgroup_limit() -> int | None:
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = pathlib.Path(name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < 1 << 60:
+            return int(text)
+    return None
+
+
+def _memory_available() -> int | None:
+    try:
+        text = pathlib.Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else None
+
+
+def device_bytes(device: torch.device) -> int:
+    """What a fraction is a fraction of: on CPU the smaller of the cgroup's limit and the memory
+    available now."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    known = [limit for limit in (_cgroup_limit(), _memory_available()) if limit]
+    if not known:
+        raise BudgetError(
+            "budget is a fraction, but this system does not tell how much memory there is; "
+            'expected bytes such as "20GiB"'
+        )
+    return min(known)
+
+
+def _fraction(value: float, device: torch.device) -> int:
+    if not 0 < value <= 1:
+        raise BudgetError(
+            f"budget {value!r} is a fraction; expected more than 0 and at most 1, or whole bytes"
+        )
+    return max(1, int(value * device_bytes(device)))
+
+
+def resolve(budget: Budget, device: torch.device) -> int:
+    """Bytes of a budget: an int is bytes, a float in (0, 1] a fraction of the device, a str bytes
+    with a unit ("20GiB", "18 GB"), a fraction with a point ("0.9") or "auto" (0.9 of the device).
+    Raises BudgetError."""
+    if isinstance(budget, bool) or not isinstance(budget, (int, float, str)):
+        raise BudgetError(
+            f"budget is {budget!r}; expected bytes (an int), a fraction (a float in (0, 1]), a "
+            'text such as "20GiB", or "auto"'
+        )
+    if isinstance(budget, float):
+        return _fraction(budget, device)
+    if isinstance(budget, int):
+        if budget < 1:
+            raise BudgetError(f"budget is {budget} bytes; expected at least 1")
+        return budget
+    try:
+        text = re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", budget.strip())
+        read = json.loads(_native.ops.read_budget(text))
+    except RuntimeError as error:
+        raise from_native(error, BudgetError) from None
+    return from_setting(read, device)
+
+
+def from_setting(read: dict[str, object], device: torch.device) -> int:
+    if read["kind"] == "bytes":
+        return int(read["bytes"])  # type: ignore[call-overload]
+    if read["kind"] == "fraction":
+        return _fraction(float(read["fraction"]), device)  # type: ignore[arg-type]
+    return _fraction(_AUTO, device)
+
+
+def format_bytes(count: float) -> str:
+    """"12.3 MiB"."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024 or unit == "GiB":
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError

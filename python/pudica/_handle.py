@@ -1,0 +1,524 @@
+"""attach() and the Handle that it gives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Union
+
+import torch
+from torch import nn
+
+from . import _native, _optimizers, _rerun
+from ._answers import Answer, Explanation
+from ._arguments import take_apart, tensors_in
+from ._budget import Budget, format_bytes, from_setting, resolve
+from ._errors import AttachError, BudgetError, NotLearnedError, ShapeError, StateError, from_native
+from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
+from ._layers import Selector, class_word, find_layers
+from ._refusals import check_layers, check_model
+from ._shape import ShapeReader
+
+_log = logging.getLogger("pudica")
+_STATE_SCHEMA = "pudica.python-state/1"
+_LEVELS = {"w": logging.WARNING, "i": logging.INFO, "d": logging.DEBUG}
+_STEP, _OVERRUN, _INFEASIBLE = 1, 2, 4
+
+# Modules that carry the hooks of a handle.
+_attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]] = weakref.WeakKeyDictionary()
+
+Shape = Union[Sequence[int], dict[str, int], str]
+
+
+class Handle:
+    """One attached model. Made by attach().
+
+    A context manager: leaving it detaches. Methods are for the thread that trains; none of them
+    blocks. A failure inside pudica never reaches the training loop: it goes on without a plan, and
+    `stats()["failures"]` and one line of the log `pudica` say so.
+    """
+
+    def __init__(
+        self, model: nn.Module, layers: list[nn.Module], settings: dict[str, Any]
+    ) -> None:
+        self._model = weakref.ref(model)
+        self._layers = [weakref.ref(layer) for layer in layers]
+        self._device = torch.device(settings["device"])
+        self._fingerprint: str = settings["fingerprint"]
+        self._words = {id(layer): _class_id(layer) for layer in layers}
+        self._names = {id(m): name for name, m in model.named_modules()}
+        self._buffers = {
+            id(layer): [b for b in layer.buffers() if b is not None] for layer in layers
+        }
+        self._shapes = ShapeReader()
+        self._opener: weakref.ref[nn.Module] | None = None
+        self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
+        self._open_layers: list[int] = []  # ids of modules whose native layer is open
+        self._called: set[int] = set()
+        self._said: set[str] = set()
+        self._checkpointing: list[tuple[weakref.ref[nn.Module], str]] = []
+        self._hooks: list[Any] = []
+        self._state_file = ""
+        self._attached = True
+        parameters = [*model.parameters(), *model.buffers()]
+        try:
+            self._native = _native.Attachment(json.dumps(settings), parameters)
+        except RuntimeError as error:
+            raise from_native(error, AttachError) from None
+        self._parameter_ids = {id(p) for p in model.parameters()}
+        self._install(model, layers)
+        _optimizers.watch(self)
+
+    # -- what users call ---------------------------------------------------------------------
+
+    @property
+    def budget(self) -> int:
+        """Bytes that may be in use on the device at once."""
+        return int(self._native.budget())
+
+    @property
+    def attached(self) -> bool:
+        return self._attached
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The modules that plans are made of."""
+        return [layer for ref in self._layers if (layer := ref()) is not None]
+
+    def set_budget(self, budget: Budget) -> None:
+        """A new budget, from the next step on. As attach()'s; raises BudgetError."""
+        self._native.set_budget(resolve(budget, self._device))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since attach() and the last step: steps, recomputed_layers of layer_calls,
+        revocations, overruns, highest_peak_bytes, budget_bytes, state, last_step, daemon."""
+        stats: dict[str, Any] = json.loads(self._native.stats())
+        stats["layers"] = len(self._layers)
+        return stats
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plans in the cache: key region, modes by layer, predicted bytes, reason."""
+        plans: list[dict[str, Any]] = self.snapshot()["plans"]
+        return plans
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that is known, as `pudica plans --json` documents it."""
+        snapshot: dict[str, Any] = json.loads(self._ask(StateError, self._native.snapshot))
+        return snapshot
+
+    def explain(self, shape: Shape, budget: Budget | None = None) -> Explanation:
+        """Layer by layer what a batch of this shape would run as, and why.
+
+        `shape`: sizes in the order of the key's dimensions, (12, 384), or by name,
+        {"batch": 12, "length": 384}, or as text. Raises NotLearnedError, ShapeError, BudgetError.
+        """
+        return Explanation(self._answer(self._native.explain, shape, budget))
+
+    def estimate(self, shape: Shape, budget: Budget | None = None) -> Answer:
+        """What a batch of this shape would need: fits, predicted, floor and keep-all peaks in
+        bytes, extra seconds. Raises as explain()."""
+        return Answer(self._answer(self._native.estimate, shape, budget))
+
+    def frontier(self, shape: Shape) -> list[tuple[int, float]]:
+        """(peak bytes, extra seconds) of the plans worth choosing, least time first."""
+        points = self._answer(self._native.estimate, shape, None)["frontier"]
+        return sorted(
+            ((int(p["peak_bytes"]), float(p["extra_seconds"])) for p in points),
+            key=lambda point: point[1],
+        )
+
+    def plot(self, shape: Shape, axes: Any = None) -> Any:
+        """Draws frontier() with matplotlib, which must be installed; returns the axes."""
+        from ._plot import plot_frontier
+
+        return plot_frontier(self.frontier(shape), self.budget, axes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the learned model. Raises OSError, StateError."""
+        text = json.dumps(self.state_dict())
+        target = pathlib.Path(path)
+        fresh = target.with_name(target.name + ".new")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(target)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads what save() wrote for the same model. Raises OSError, StateError; the learned
+        model stays as it was where that happens."""
+        try:
+            state = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise StateError(f"state: {os.fspath(path)} is no JSON: {error}") from None
+        self.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The learned model as a small dict of plain values, for checkpoints."""
+        return {
+            "schema": _STATE_SCHEMA,
+            "dimensions": [[list(axis) for axis in g] for g in self._shapes.dimensions()],
+            "learned": self._ask(StateError, self._native.serialize),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What state_dict() gave. Raises StateError."""
+        seen = state.get("schema") if isinstance(state, dict) else type(state).__name__
+        if seen != _STATE_SCHEMA:
+            raise StateError(f"state: schema is {seen!r}; expected {_STATE_SCHEMA!r}")
+        try:
+            groups = [[(str(p), int(a)) for p, a in group] for group in state["dimensions"]]
+            learned = str(state["learned"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"state: damaged: {error!r}") from None
+        self._ask(StateError, self._native.restore, learned)
+        self._shapes.preset(groups)
+
+    def detach(self) -> None:
+        """Leaves no hook, no cap and no changed setting. Idempotent. Backwards of forwards that
+        have run already still work."""
+        if not self._attached:
+            return
+        self._attached = False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        _optimizers.forget(self)
+        for module in [m for m, ref in _attached.items() if ref() is self]:
+            del _attached[module]
+        for ref, name in self._checkpointing:
+            if (layer := ref()) is not None:
+                setattr(layer, name, True)
+        self._save_state_file()
+        self._native.detach()
+        self._drain_log()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        if not self._attached:
+            return "<pudica.Handle, detached>"
+        return f"<pudica.Handle: {len(self._layers)} layers, budget {format_bytes(self.budget)}>"
+
+    # -- hooks -------------------------------------------------------------------------------
+
+    def _install(self, model: nn.Module, layers: list[nn.Module]) -> None:
+        inner = {id(layer) for layer in layers}
+        names = dict(model.named_modules(remove_duplicate=False))
+        ancestors: dict[int, nn.Module] = {}
+        for name, module in names.items():
+            if id(module) not in inner:
+                continue
+            parts = name.split(".")
+            above = [names[".".join(parts[:k])] for k in range(len(parts))]
+            for depth, outer in enumerate(above):
+                ancestors[id(outer)] = outer
+                self._outer.setdefault(id(outer), set()).update(id(m) for m in above[:depth])
+        for module in ancestors.values():
+            if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                continue
+            self._hooks += [
+                module.register_forward_pre_hook(
+                    ForwardBegin(self), with_kwargs=True, prepend=True
+                ),
+                module.register_forward_hook(
+                    ForwardEnd(self), with_kwargs=True, always_call=True
+                ),
+            ]
+        for layer in layers:
+            self._hooks += [
+                layer.register_forward_pre_hook(LayerBegin(self), with_kwargs=True),
+                layer.register_forward_hook(
+                    LayerEnd(self), with_kwargs=True, prepend=True, always_call=True
+                ),
+            ]
+            _attached[layer] = weakref.ref(self)
+            self._take_over_checkpointing(layer)
+        _attached[model] = weakref.ref(self)
+
+    def _take_over_checkpointing(self, layer: nn.Module) -> None:
+        if getattr(layer, "gradient_checkpointing", False) is not True:
+            return
+        layer.gradient_checkpointing = False  # type: ignore[assignment]
+        self._checkpointing.append((weakref.ref(layer), "gradient_checkpointing"))
+        self._say_once(
+            "checkpointing",
+            "gradient checkpointing was on; pudica takes over, and gives it back at detach()",
+        )
+
+    def _forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        opener = self._opener() if self._opener is not None else None
+        if opener is not None and opener is not module:
+            if id(module) not in self._outer.get(id(opener), ()):
+                return  # inside the forward that is open
+        self._open_layers.clear()
+        if torch._C._current_graph_task_id() >= 0:
+            self._say_once(
+                "reentrant",
+                "a checkpoint of the user's runs layers again inside the backward; pudica leaves "
+                "those calls alone (use_reentrant=False lets it plan them)",
+            )
+            return
+        try:
+            read = self._shapes.read(module, args, kwargs)
+            if read is None:
+                return
+            _rerun.forget_dead()
+            for layer in self.layers if self._checkpointing_came_on() else ():
+                self._take_over_checkpointing(layer)
+            self._note(self._native.end_step())
+            self._native.begin_step(*read)
+            self._opener = weakref.ref(module)
+        except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
+            self._failed("the start of a forward", error)
+
+    def _checkpointing_came_on(self) -> bool:
+        first = self._layers[0]() if self._layers else None
+        return getattr(first, "gradient_checkpointing", False) is True
+
+    def _forward_ends(self, module: nn.Module) -> None:
+        if self._opener is None or self._opener() is not module:
+            return
+        self._opener = None
+        if self._open_layers:
+            self._open_layers.clear()
+            self._native.abandon()
+        if not self._called:
+            self._say_once(
+                "uncalled",
+                f"none of the {len(self._layers)} layers was called through its hooks in a "
+                "training forward (layer.forward(x) passes them by); nothing can be planned",
+            )
+
+    def _layer_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        try:
+            self._called.add(id(module))
+            template, tensors, word = take_apart(args, kwargs)
+            token = _rerun.new_token()
+            name = f"{self._words[id(module)]}{'t' if module.training else 'e'}({word})"
+            if self._native.enter(token, name, tensors, self._buffers[id(module)]):
+                self._open_layers.append(id(module))
+                _rerun.remember(token, module, template)
+        except Exception as error:  # noqa: BLE001
+            self._failed("the start of a layer", error)
+
+    def _layer_ends(self, module: nn.Module, output: Any) -> None:
+        if not self._open_layers or self._open_layers[-1] != id(module):
+            return
+        self._open_layers.pop()
+        try:
+            tensors = tensors_in(output)
+            if tensors:
+                self._native.leave(tensors)
+            else:
+                self._native.abandon()
+        except Exception as error:  # noqa: BLE001
+            self._failed("the end of a layer", error)
+
+    def _met_compiler(self, module: nn.Module) -> None:
+        self._said.add("compiling")
+
+    def _optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        try:
+            state = [t for entry in optimizer.state.values() for t in tensors_in(entry)]
+            self._native.count_residents(state)
+            self._note(self._native.end_step())
+        except Exception as error:  # noqa: BLE001
+            self._failed("the end of a step", error)
+
+    def _owns(self, optimizer: torch.optim.Optimizer) -> bool:
+        return any(
+            id(p) in self._parameter_ids for group in optimizer.param_groups for p in group["params"]
+        )
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def _note(self, outcome: int) -> None:
+        if outcome & _INFEASIBLE:
+            self._say_infeasible()
+        if outcome & _OVERRUN:
+            self._say_once(
+                "overrun",
+                "a step went over the budget with nothing left to give back; training goes on, "
+                "stats()['overruns'] counts them",
+            )
+        self._drain_log()
+
+    def _say_infeasible(self) -> None:
+        if "infeasible" in self._said:
+            return
+        shape = self.stats()["last_step"]["shape"]
+        try:
+            floor = self.estimate(shape)["floor_peak_bytes"]
+        except (LookupError, ValueError):
+            return  # not known yet
+        if floor <= self.budget:
+            return
+        self._say_once(
+            "infeasible",
+            f"a batch of {shape} needs at least {format_bytes(floor)} with everything recomputed, "
+            f"more than the budget of {format_bytes(self.budget)}; training goes on over it. A "
+            "budget from there on, or a smaller batch, fits",
+        )
+
+    def _say_once(self, what: str, message: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            _log.warning(message)
+
+    def _failed(self, where: str, error: Exception) -> None:
+        self._say_once(f"failed {where}", f"training goes on without a plan: {where}: {error!r}")
+
+    def _drain_log(self) -> None:
+        for line in _native.ops.log_lines():
+            _log.log(_LEVELS.get(line[:1], logging.WARNING), line[1:])
+
+    # -- questions ---------------------------------------------------------------------------
+
+    @staticmethod
+    def _ask(kind: Any, call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except RuntimeError as error:
+            raise from_native(error, kind) from None
+
+    def _answer(self, call: Any, shape: Shape, budget: Budget | None) -> dict[str, Any]:
+        limit = -1 if budget is None else resolve(budget, self._device)
+        text = _shape_text(shape)
+        try:
+            answer: dict[str, Any] = json.loads(call(text, limit))
+            return answer
+        except RuntimeError as error:
+            native = from_native(error, ShapeError)
+            learned = self.stats()["steps"] - self.stats()["learning_steps"] > 0
+            if isinstance(native, ShapeError) and learned and "learn" not in str(native):
+                raise native from None
+            raise NotLearnedError(str(native)) from None
+
+    def _load_state_file(self, path: str) -> None:
+        self._state_file = path
+        if path and pathlib.Path(path).exists():
+            self.load(path)
+
+    def _save_state_file(self) -> None:
+        if not self._state_file:
+            return
+        try:
+            self.save(self._state_file)
+        except (OSError, StateError) as error:
+            _log.warning("the learned model could not be written: %s", error)
+
+
+def _shape_text(shape: Shape) -> str:
+    if isinstance(shape, str):
+        return shape
+    if isinstance(shape, dict):
+        return ",".join(f"{name}={int(size)}" for name, size in shape.items())
+    try:
+        return "x".join(str(int(size)) for size in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"shape is {shape!r}; expected sizes such as (12, 384), a dict by name or a text"
+        ) from None
+
+
+def _class_id(layer: nn.Module) -> str:
+    digest = hashlib.sha256(class_word(layer).encode()).hexdigest()[:8]
+    return f"{type(layer).__name__}#{digest}"
+
+
+def _fingerprint(model: nn.Module, layers: list[nn.Module], device: torch.device) -> str:
+    words = [type(model).__qualname__, torch.__version__, device.type]
+    words += [f"{name}:{tuple(p.shape)}:{p.dtype}" for name, p in model.named_parameters()]
+    words += [_class_id(layer) for layer in layers]
+    return "python " + hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    devices = {p.device for p in model.parameters()}
+    if len(devices) > 1:
+        raise AttachError(
+            f"the model's parameters lie on {', '.join(sorted(map(str, devices)))}; expected one "
+            "device"
+        )
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise AttachError(f"the model is on device {device}; expected cpu or cuda")
+    return device
+
+
+def _config_path(config: str | os.PathLike[str] | None) -> str:
+    if config is not None:
+        return os.fspath(config)
+    return os.environ.get("PUDICA_CONFIG", "")
+
+
+def attach(
+    model: nn.Module,
+    budget: Budget | None = None,
+    layers: Selector | Iterable[Selector] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    *,
+    enforce: Literal["soft", "hard"] = "soft",
+    daemon: bool | None = None,
+    name: str | None = None,
+) -> Handle:
+    """Keeps the training of `model` within `budget` bytes of measured peak memory.
+
+    The loop stays as it is: each forward of the model with gradients on is planned by the shape of
+    its arguments, and the step ends with the optimizer's step. Results never change by one bit.
+
+    budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
+        the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
+        or "auto" (0.9). None: PUDICA_BUDGET, the configuration's, "auto".
+    layers: what plans are made of, where they are not found by themselves: class names, classes,
+        modules or predicates (name, module) -> bool.
+    config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
+    enforce: "soft": at the budget kept layers are given back, and with nothing left training goes
+        on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
+    daemon: whether to register with pudicad; None: as configured.
+    name: what the daemon and its command line call this run.
+
+    Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
+    ConfigError. With PUDICA_DISABLE=1 the handle does nothing.
+    """
+    if enforce not in ("soft", "hard"):
+        raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
+    model = check_model(model)
+    taken = [m for m in model.modules() if (ref := _attached.get(m)) is not None and ref()]
+    if taken:
+        raise AttachError(
+            f"this {type(model).__name__} is attached already; detach() the first handle, or "
+            "change its budget with set_budget()"
+        )
+    chosen = find_layers(model, layers)
+    check_layers(model, chosen)
+    device = _device_of(model)
+    path = _config_path(config)
+    try:
+        configured = json.loads(_native.ops.configured(path))
+    except RuntimeError as error:
+        raise from_native(error, BudgetError) from None
+    bytes_allowed = from_setting(configured, device) if budget is None else resolve(budget, device)
+    settings = {
+        "budget_bytes": bytes_allowed,
+        "hard": enforce == "hard",
+        "device": str(device),
+        "config": path,
+        "daemon": daemon,
+        "name": name or f"python:{type(model).__name__}",
+        "model": f"{type(model).__name__}: {len(chosen)} layers of {type(chosen[0]).__name__}",
+        "fingerprint": _fingerprint(model, chosen, device),
+    }
+    handle = Handle(model, chosen, settings)
+    try:
+        handle._load_state_file(str(configured.get("state_file", "")))
+    except (OSError, StateError) as error:
+        _log.warning("the learned model is not used: %s", error)
+    return handle

@@ -1,0 +1,80 @@
+"""The hooks on a model's modules. They hold the handle; the modules themselves stay unchanged.
+
+Each is an object of its own class rather than a bound method, so that a copy or a pickle of the
+model carries hooks that do nothing, and needs no pudica to be loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from ._handle import Handle
+
+_INERT = (getattr, (contextlib.nullcontext(), "__exit__"))  # takes anything, gives None
+
+
+class _Hook:
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _INERT[0](*_INERT[1])
+
+    def __reduce__(self) -> Any:
+        return _INERT
+
+
+class ForwardBegin(_Hook):
+    """Before the forward of a module that the layers lie in."""
+
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self.handle._forward_begins(module, args, kwargs)
+
+
+class ForwardEnd(_Hook):
+    """After it, also where it threw."""
+
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self.handle._forward_ends(module)
+
+
+class LayerBegin(_Hook):
+    """The last of a layer's forward pre-hooks: sees the arguments that the forward sees."""
+
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        handle = self.handle
+        if handle._opener is None or not torch.is_grad_enabled():
+            return
+        if torch.compiler.is_compiling():
+            handle._met_compiler(module)
+            return
+        hooks = module._forward_pre_hooks
+        if next(reversed(hooks.values())) is not self:
+            _move(hooks, self, last=True)  # a hook of the user's came after: right from the next
+            return
+        handle._layer_begins(module, args, kwargs)
+
+
+class LayerEnd(_Hook):
+    """The first of a layer's forward hooks: sees the output that the forward gave."""
+
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        hooks = module._forward_hooks
+        if next(iter(hooks.values())) is not self:
+            _move(hooks, self, last=False)
+            self.handle._layer_ends(module, None)
+        else:
+            self.handle._layer_ends(module, output)
+
+
+def _move(hooks: OrderedDict[int, Any], hook: _Hook, *, last: bool) -> None:
+    for key, value in hooks.items():
+        if value is hook:
+            hooks.move_to_end(key, last=last)
+            return

@@ -1,0 +1,51 @@
+"""The native library: loaded once, checked against this torch."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import torch
+
+from . import _rerun
+
+_HERE = pathlib.Path(__file__).resolve().parent
+
+
+def _library() -> pathlib.Path:
+    # An installed package has it beside itself; PUDICA_NATIVE_LIBRARY is for a build tree.
+    chosen = os.environ.get("PUDICA_NATIVE_LIBRARY")
+    return pathlib.Path(chosen) if chosen else _HERE / "lib" / "libpudica_python.so"
+
+
+def _check_version(built_for: str) -> None:
+    have = torch.__version__.split("+")[0]
+    if have.split(".")[:2] != built_for.split("+")[0].split(".")[:2]:
+        raise ImportError(
+            f"pudica was built for torch {built_for}, and torch {torch.__version__} is installed; "
+            "build it again for this torch: pip install --force-reinstall --no-deps "
+            "--no-cache-dir PATH_TO_PUDICA"
+        )
+
+
+def _load() -> None:
+    path = _library()
+    if not path.exists():
+        raise ImportError(
+            f"pudica's native library is not at {path}; install the package with: pip install ."
+        )
+    try:
+        from ._build import TORCH_VERSION
+    except ImportError:  # a build tree: the library itself is the only witness
+        TORCH_VERSION = torch.__version__
+    _check_version(TORCH_VERSION)
+    torch.ops.load_library(str(path))
+    _rerun.install()
+
+
+_load()
+
+ops: Any = torch.ops.pudica
+Attachment: Any = torch.classes.pudica.Attachment
+ops.collect_log()

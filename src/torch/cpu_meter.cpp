@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "torch/meter.h"
 #include "torch/recorder.h"
@@ -39,6 +40,27 @@ class CpuMeter final : public Meter {
     raise_peak(now);
   }
 
+  void begin_forward() override {
+    forward_.store(next_forward());
+    held_.store(own_.exchange(0));
+    returned_.store(0);
+  }
+  void end_forward() override { forward_.store(0); }
+  [[nodiscard]] std::int64_t held_bytes() const override { return held_.load(); }
+  [[nodiscard]] std::int64_t returned_bytes() const override { return returned_.load(); }
+
+  // The forward that a block of `bytes` made now belongs to; 0: none.
+  std::uint32_t forward(std::int64_t bytes) {
+    const std::uint32_t now = forward_.load(std::memory_order_relaxed);
+    if (now == 0) return 0;
+    if (in_backward()) {
+      forward_.store(0);
+      return 0;
+    }
+    own_.fetch_add(bytes);
+    return now;
+  }
+
   // Counts `bytes` in, making room under the cap first. Throws c10::OutOfMemoryError.
   void reserve(std::int64_t bytes) {
     // Reserved before the check: two racing threads cannot both pass it.
@@ -51,12 +73,26 @@ class CpuMeter final : public Meter {
     record(bytes);
   }
 
-  void release(std::int64_t bytes) {
+  void release(std::int64_t bytes, std::uint32_t forward) {
     in_use_.fetch_sub(bytes);
-    record(-bytes);
+    const std::uint32_t latest = forwards_.load(std::memory_order_relaxed);
+    if (forward == 0 || forward == latest) record(-bytes);
+    if (forward == 0) return;
+    if (forward == latest) {
+      own_.fetch_sub(bytes);
+    } else if (forward + 1 == latest && !in_backward()) {
+      returned_.fetch_add(bytes);
+    }
   }
 
  private:
+  std::uint32_t next_forward() {
+    const std::uint32_t next = forwards_.fetch_add(1) + 1;
+    return next != 0 ? next : forwards_.fetch_add(1) + 1;  // 0 says none
+  }
+
+  static bool in_backward() { return torch::autograd::get_current_graph_task_id() >= 0; }
+
   static constexpr std::int64_t kNoCap = INT64_MAX;
 
   void raise_peak(std::int64_t now) {
@@ -90,6 +126,11 @@ class CpuMeter final : public Meter {
   std::atomic<std::int64_t> in_use_{0};
   std::atomic<std::int64_t> peak_{0};
   std::atomic<std::int64_t> cap_{kNoCap};
+  std::atomic<std::uint32_t> forward_{0};   // under way; 0: none
+  std::atomic<std::uint32_t> forwards_{0};  // the latest
+  std::atomic<std::int64_t> own_{0};        // live bytes of the latest
+  std::atomic<std::int64_t> held_{0};
+  std::atomic<std::int64_t> returned_{0};
   std::atomic<std::int64_t> overruns_{0};
   std::atomic<std::int64_t> refusals_{0};
   std::atomic<bool> refuse_{false};
@@ -103,8 +144,8 @@ CpuMeter& the_meter() {
   return *meter;
 }
 
-// A block is a header of one cache line that holds its size, then the data (64-byte aligned, as
-// torch's own allocator gives it). data == context, which raw_allocate requires.
+// A block is a header of one cache line that holds its size and its forward, then the data (64-byte
+// aligned, as torch's own allocator gives it). data == context, which raw_allocate requires.
 class MeteredAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -115,10 +156,12 @@ class MeteredAllocator final : public c10::Allocator {
     try {
       block = static_cast<char*>(c10::alloc_cpu(bytes + kHeaderBytes));
     } catch (...) {
-      the_meter().release(static_cast<std::int64_t>(bytes));
+      the_meter().release(static_cast<std::int64_t>(bytes), 0);
       throw;
     }
-    std::memcpy(block, &bytes, sizeof(bytes));
+    const Header header{static_cast<std::int64_t>(bytes),
+                        the_meter().forward(static_cast<std::int64_t>(bytes))};
+    std::memcpy(block, &header, sizeof(header));
     return {block + kHeaderBytes, block + kHeaderBytes, &free_block, cpu};
   }
 
@@ -131,13 +174,17 @@ class MeteredAllocator final : public c10::Allocator {
 
  private:
   static constexpr std::size_t kHeaderBytes = 64;
+  struct Header {
+    std::int64_t bytes = 0;
+    std::uint32_t forward = 0;
+  };
 
   static void free_block(void* data) {
     if (data == nullptr) return;
     char* const block = static_cast<char*>(data) - kHeaderBytes;
-    std::size_t bytes = 0;
-    std::memcpy(&bytes, block, sizeof(bytes));
-    the_meter().release(static_cast<std::int64_t>(bytes));
+    Header header;
+    std::memcpy(&header, block, sizeof(header));
+    the_meter().release(header.bytes, header.forward);
     c10::free_cpu(block);
   }
 };

@@ -178,6 +178,13 @@ void Frame::finish() {
   previous_outputs_.clear();
   if (state_ != State::kRunning) return;
   state_ = options_.store ? State::kKept : State::kDropped;
+  if (options_.on_trial && !inputs_unchanged()) {
+    options_.on_trial = false;
+    if (options_.observer) {
+      options_.observer->recompute_deviated(options_.layer, options_.layer_class,
+                                            "it changes its arguments in place");
+    }
+  }
   if (tape_) settle_tape();
 }
 

@@ -37,6 +37,16 @@ class Meter {
   // Null stops recording. The recorder must outlive its use.
   virtual void set_recorder(Recorder* recorder) = 0;
 
+  // A new step's forward: until a backward allocates or end_forward(), new blocks are this step's
+  // own. Freed in a later step (an output that the user held until its next value) they are counted
+  // but not recorded: that step's segments are not what freed them.
+  virtual void begin_forward() {}
+  virtual void end_forward() {}
+  // Of the forward before this one: what lived on when this one began, and how much of that was
+  // freed since, outside of backwards.
+  [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
+  [[nodiscard]] virtual std::int64_t returned_bytes() const { return 0; }
+
   // False: the block was made before the meter was installed, or elsewhere, and is not in its
   // count.
   [[nodiscard]] virtual bool has_counted(const c10::DataPtr& /*data*/) const { return true; }

@@ -86,9 +86,12 @@ void Session::begin_step(const ShapeKey& shape) {
   claim_->store(false);
   share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
+  meter_.begin_forward();
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
-  context_ = {shape, Bytes(meter_.in_use_bytes()), options_.budget_bytes, gradients_present()};
+  const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
+  context_ = {shape, Bytes(meter_.in_use_bytes() - returning), options_.budget_bytes,
+              gradients_present()};
   decision_ = {};
   const auto begin = Clock::now();
   if (!policy_failed_) {
@@ -149,6 +152,12 @@ StepReport Session::end_step() {
   step_open_ = false;
   close_segment();
   state_->mark(MarkKind::kStepEnd, -1);
+  meter_.end_forward();
+  constexpr double kNearlyAll = 0.99;
+  const auto held = static_cast<double>(meter_.held_bytes());
+  if (held > 0) {
+    held_returns_ = static_cast<double>(meter_.returned_bytes()) >= kNearlyAll * held;
+  }
   if (share_) share_->release(claim_);
   if (claim_->load()) call_failed_ = true;  // cut short: its measurements are another model's too
   report.step = step_;

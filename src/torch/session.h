@@ -170,6 +170,9 @@ class Session final : public Handle {
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;
+  // The user's outputs of a step are freed in the next one's forward (`out = model(x)`): its plan
+  // need not count them.
+  bool held_returns_ = false;
   StepClaim claim_;  // true: another model's step on this device began meanwhile
 };
 

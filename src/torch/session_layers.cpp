@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "torch/session.h"
 #include "torch/tape_dispatch.h"
@@ -26,7 +27,8 @@ const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
 bool Session::takes_part() const {
   return attached_ && step_open_ && std::this_thread::get_id() == thread_ &&
          this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
-         !c10::InferenceMode::is_enabled();
+         !c10::InferenceMode::is_enabled() &&
+         torch::autograd::get_current_graph_task_id() < 0;  // a user's checkpoint runs it again
 }
 
 std::uint16_t Session::class_of(const std::string& name, const std::vector<at::Tensor>& inputs) {

@@ -143,5 +143,53 @@ TEST_F(LayerHalvesTest, ATrialTeachesNothingOfItsLayer) {
   EXPECT_FALSE(policy_->last.segments.empty());
 }
 
+TEST_F(LayerHalvesTest, AClassThatChangesItsArgumentsIsKept) {
+  policy_->plan.default_mode = Mode::full();
+  const at::Tensor weight = at::ones({4}).requires_grad_(true);
+  for (int step = 0; step < 2; ++step) {
+    handle_->begin_step(ShapeKey{1, 4});
+    at::Tensor x = at::ones({4});
+    const auto function = [weight](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{in[0].mul_(2) * weight};
+    };
+    LayerOptions options;
+    options.unproven = true;
+    ASSERT_TRUE(handle_->enter_layer(function, {x}, options));
+    const at::Tensor y = function({x})[0];
+    handle_->leave_layer({y});
+    torch::autograd::backward({y.sum()});
+    handle_->end_step();
+  }
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({4}, 4.0)));
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+TEST_F(LayerHalvesTest, WhatTheUserHeldFromTheStepBeforeIsNoPartOfASegment) {
+  policy_->plan.revocable = false;
+  policy_->record = true;
+  at::Tensor held;
+  std::vector<std::vector<std::int64_t>> heads;
+  std::vector<Bytes> bases;
+  for (const std::int64_t size : {100, 200, 300, 400}) {
+    handle_->begin_step(ShapeKey{1, 4});
+    at::Tensor x = at::ones({4}).requires_grad_(true) * 1.0;
+    ASSERT_TRUE(handle_->enter_layer([](const auto& in) { return in; }, {x}, {}));
+    const at::Tensor y = x.exp();
+    handle_->leave_layer({y});
+    held = at::ones({size * 16});  // the one before goes, in this step's head
+    torch::autograd::backward({y.sum()});
+    bases.push_back(handle_->end_step().base_bytes);
+    for (const auto& segment : policy_->last.segments) {
+      if (segment.key.kind == SegmentKind::kHead) heads.push_back(segment.sample.deltas);
+    }
+  }
+  ASSERT_EQ(heads.size(), 4U);
+  for (std::size_t i = 1; i < heads.size(); ++i) {
+    ASSERT_EQ(heads[i].size(), heads[0].size()) << "the free of what was held is not recorded";
+  }
+  EXPECT_EQ(bases[1] - bases[0], Bytes(100 * 64)) << "not known yet to come back";
+  EXPECT_EQ(bases[3], bases[0]) << "the step before showed that it does";
+}
+
 }  // namespace
 }  // namespace pudica::testing

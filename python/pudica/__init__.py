@@ -24,7 +24,8 @@ from ._errors import (
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ._handle import Handle, attach
+    from ._attach import attach
+    from ._handle import Handle
     from ._layers import find_layers
 elif os.environ.get("PUDICA_DISABLE") == "1":
     from ._inert import InertHandle as Handle
@@ -35,7 +36,8 @@ elif os.environ.get("PUDICA_DISABLE") == "1":
 
     from ._layers import find_layers
 else:
-    from ._handle import Handle, attach
+    from ._attach import attach
+    from ._handle import Handle
     from ._layers import find_layers
 
 __all__ = [

@@ -138,7 +138,7 @@ class _Taker:
         return parts
 
     def _take_object(self, value: Any, depth: int) -> Any:
-        kind = type(value)
+        kind: Any = type(value)
         self.words.append(kind.__qualname__)
         if callable(value) or not hasattr(value, "__dict__"):
             return value
@@ -154,7 +154,7 @@ class _Taker:
         if len(self.tensors) == before and not self._may_grow(value):
             return value
         try:
-            empty = kind.__new__(kind)
+            empty = object.__new__(kind) if items is None else kind.__new__(kind)
         except TypeError:  # made in a way of its own: what it is now must do
             return value
         return _Object(empty, attributes, items)

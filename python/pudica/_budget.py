@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-from typing import Union
+from typing import Any, Union
 
 import torch
 
@@ -81,11 +81,11 @@ def resolve(budget: Budget, device: torch.device) -> int:
     return from_setting(read, device)
 
 
-def from_setting(read: dict[str, object], device: torch.device) -> int:
+def from_setting(read: dict[str, Any], device: torch.device) -> int:
     if read["kind"] == "bytes":
-        return int(read["bytes"])  # type: ignore[call-overload]
+        return int(read["bytes"])
     if read["kind"] == "fraction":
-        return _fraction(float(read["fraction"]), device)  # type: ignore[arg-type]
+        return _fraction(float(read["fraction"]), device)
     return _fraction(_AUTO, device)
 
 

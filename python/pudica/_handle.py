@@ -1,4 +1,4 @@
-"""attach() and the Handle that it gives."""
+"""Handle: one attached model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import logging
 import os
 import pathlib
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Union
+from collections.abc import Sequence
+from typing import Any, Union
 
 import torch
 from torch import nn
@@ -17,11 +17,10 @@ from torch import nn
 from . import _native, _optimizers, _rerun
 from ._answers import Answer, Explanation
 from ._arguments import take_apart, tensors_in
-from ._budget import Budget, format_bytes, from_setting, resolve
-from ._errors import AttachError, BudgetError, NotLearnedError, ShapeError, StateError, from_native
+from ._budget import Budget, format_bytes, resolve
+from ._errors import AttachError, NotLearnedError, ShapeError, StateError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
-from ._layers import Selector, class_word, find_layers
-from ._refusals import check_layers, check_model
+from ._layers import class_word
 from ._shape import ShapeReader
 
 _log = logging.getLogger("pudica")
@@ -30,7 +29,8 @@ _LEVELS = {"w": logging.WARNING, "i": logging.INFO, "d": logging.DEBUG}
 _STEP, _OVERRUN, _INFEASIBLE = 1, 2, 4
 
 # Modules that carry the hooks of a handle.
-_attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]] = weakref.WeakKeyDictionary()
+attached_modules: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]]
+attached_modules = weakref.WeakKeyDictionary()
 
 Shape = Union[Sequence[int], dict[str, int], str]
 
@@ -50,7 +50,7 @@ class Handle:
         self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
-        self._words = {id(layer): _class_id(layer) for layer in layers}
+        self._words = {id(layer): class_id(layer) for layer in layers}
         self._names = {id(m): name for name, m in model.named_modules()}
         self._buffers = {
             id(layer): [b for b in layer.buffers() if b is not None] for layer in layers
@@ -186,8 +186,8 @@ class Handle:
             hook.remove()
         self._hooks.clear()
         _optimizers.forget(self)
-        for module in [m for m, ref in _attached.items() if ref() is self]:
-            del _attached[module]
+        for module in [m for m, ref in attached_modules.items() if ref() is self]:
+            del attached_modules[module]
         for ref, name in self._checkpointing:
             if (layer := ref()) is not None:
                 setattr(layer, name, True)
@@ -238,9 +238,9 @@ class Handle:
                     LayerEnd(self), with_kwargs=True, prepend=True, always_call=True
                 ),
             ]
-            _attached[layer] = weakref.ref(self)
+            attached_modules[layer] = weakref.ref(self)
             self._take_over_checkpointing(layer)
-        _attached[model] = weakref.ref(self)
+        attached_modules[model] = weakref.ref(self)
 
     def _take_over_checkpointing(self, layer: nn.Module) -> None:
         if getattr(layer, "gradient_checkpointing", False) is not True:
@@ -334,7 +334,9 @@ class Handle:
 
     def _owns(self, optimizer: torch.optim.Optimizer) -> bool:
         return any(
-            id(p) in self._parameter_ids for group in optimizer.param_groups for p in group["params"]
+            id(parameter) in self._parameter_ids
+            for group in optimizer.param_groups
+            for parameter in group["params"]
         )
 
     # -- messages ----------------------------------------------------------------------------
@@ -428,97 +430,6 @@ def _shape_text(shape: Shape) -> str:
         ) from None
 
 
-def _class_id(layer: nn.Module) -> str:
+def class_id(layer: nn.Module) -> str:
     digest = hashlib.sha256(class_word(layer).encode()).hexdigest()[:8]
     return f"{type(layer).__name__}#{digest}"
-
-
-def _fingerprint(model: nn.Module, layers: list[nn.Module], device: torch.device) -> str:
-    words = [type(model).__qualname__, torch.__version__, device.type]
-    words += [f"{name}:{tuple(p.shape)}:{p.dtype}" for name, p in model.named_parameters()]
-    words += [_class_id(layer) for layer in layers]
-    return "python " + hashlib.sha256("\n".join(words).encode()).hexdigest()
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    devices = {p.device for p in model.parameters()}
-    if len(devices) > 1:
-        raise AttachError(
-            f"the model's parameters lie on {', '.join(sorted(map(str, devices)))}; expected one "
-            "device"
-        )
-    device = next(iter(devices), torch.device("cpu"))
-    if device.type not in ("cpu", "cuda"):
-        raise AttachError(f"the model is on device {device}; expected cpu or cuda")
-    return device
-
-
-def _config_path(config: str | os.PathLike[str] | None) -> str:
-    if config is not None:
-        return os.fspath(config)
-    return os.environ.get("PUDICA_CONFIG", "")
-
-
-def attach(
-    model: nn.Module,
-    budget: Budget | None = None,
-    layers: Selector | Iterable[Selector] | None = None,
-    config: str | os.PathLike[str] | None = None,
-    *,
-    enforce: Literal["soft", "hard"] = "soft",
-    daemon: bool | None = None,
-    name: str | None = None,
-) -> Handle:
-    """Keeps the training of `model` within `budget` bytes of measured peak memory.
-
-    The loop stays as it is: each forward of the model with gradients on is planned by the shape of
-    its arguments, and the step ends with the optimizer's step. Results never change by one bit.
-
-    budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
-        the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
-        or "auto" (0.9). None: PUDICA_BUDGET, the configuration's, "auto".
-    layers: what plans are made of, where they are not found by themselves: class names, classes,
-        modules or predicates (name, module) -> bool.
-    config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
-    enforce: "soft": at the budget kept layers are given back, and with nothing left training goes
-        on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
-    daemon: whether to register with pudicad; None: as configured.
-    name: what the daemon and its command line call this run.
-
-    Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
-    ConfigError. With PUDICA_DISABLE=1 the handle does nothing.
-    """
-    if enforce not in ("soft", "hard"):
-        raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
-    model = check_model(model)
-    taken = [m for m in model.modules() if (ref := _attached.get(m)) is not None and ref()]
-    if taken:
-        raise AttachError(
-            f"this {type(model).__name__} is attached already; detach() the first handle, or "
-            "change its budget with set_budget()"
-        )
-    chosen = find_layers(model, layers)
-    check_layers(model, chosen)
-    device = _device_of(model)
-    path = _config_path(config)
-    try:
-        configured = json.loads(_native.ops.configured(path))
-    except RuntimeError as error:
-        raise from_native(error, BudgetError) from None
-    bytes_allowed = from_setting(configured, device) if budget is None else resolve(budget, device)
-    settings = {
-        "budget_bytes": bytes_allowed,
-        "hard": enforce == "hard",
-        "device": str(device),
-        "config": path,
-        "daemon": daemon,
-        "name": name or f"python:{type(model).__name__}",
-        "model": f"{type(model).__name__}: {len(chosen)} layers of {type(chosen[0]).__name__}",
-        "fingerprint": _fingerprint(model, chosen, device),
-    }
-    handle = Handle(model, chosen, settings)
-    try:
-        handle._load_state_file(str(configured.get("state_file", "")))
-    except (OSError, StateError) as error:
-        _log.warning("the learned model is not used: %s", error)
-    return handle

@@ -7,7 +7,6 @@ model carries hooks that do nothing, and needs no pudica to be loaded.
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,7 +72,7 @@ class LayerEnd(_Hook):
             self.handle._layer_ends(module, output)
 
 
-def _move(hooks: OrderedDict[int, Any], hook: _Hook, *, last: bool) -> None:
+def _move(hooks: Any, hook: _Hook, *, last: bool) -> None:
     for key, value in hooks.items():
         if value is hook:
             hooks.move_to_end(key, last=last)

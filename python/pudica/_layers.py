@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Union
+from typing import Any, Union
 
 from torch import nn
 
@@ -47,7 +47,7 @@ def _selected(model: nn.Module, layers: Selector | Iterable[Selector]) -> list[n
     if isinstance(layers, (nn.ModuleList, nn.Sequential)) and layers is not model:
         layers = list(layers)
     single = isinstance(layers, (str, type, nn.Module)) or callable(layers)
-    selectors: list[Selector] = [layers] if single else list(layers)  # type: ignore[list-item,arg-type]
+    selectors: list[Any] = [layers] if single else list(layers)  # type: ignore[arg-type]
     for selector in selectors:
         if not (isinstance(selector, (str, type, nn.Module)) or callable(selector)):
             raise AttachError(
@@ -127,7 +127,7 @@ def find_layers(
     """
     if layers is not None:
         return _selected(model, layers)
-    ways = (
+    ways: tuple[Callable[[], list[nn.Module]], ...] = (
         lambda: _innermost([m for m in model.modules() if _is_checkpointing_layer(m)]),
         lambda: _lists_of_layers(model, 2),
         lambda: _outermost(_repeated_siblings(model)),

@@ -36,11 +36,11 @@ def _load() -> None:
             f"pudica's native library is not at {path}; install the package with: pip install ."
         )
     try:
-        from ._build import TORCH_VERSION
+        from ._build import TORCH_VERSION  # type: ignore[import-not-found,unused-ignore]
     except ImportError:  # a build tree: the library itself is the only witness
         TORCH_VERSION = torch.__version__
     _check_version(TORCH_VERSION)
-    torch.ops.load_library(str(path))
+    torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     _rerun.install()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 def plot_frontier(points: list[tuple[int, float]], budget: int, axes: Any = None) -> Any:
     try:
-        from matplotlib import pyplot
+        from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise ImportError("plot() needs matplotlib: pip install matplotlib") from None
     if axes is None:

@@ -1,0 +1,113 @@
+"""attach(): from a model and a budget to a Handle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import nn
+
+from . import _native
+from ._budget import Budget, from_setting, resolve
+from ._errors import AttachError, BudgetError, StateError, from_native
+from ._handle import Handle, attached_modules, class_id
+from ._layers import Selector, find_layers
+from ._refusals import check_layers, check_model
+
+_log = logging.getLogger("pudica")
+
+
+def _fingerprint(model: nn.Module, layers: list[nn.Module], device: torch.device) -> str:
+    words = [type(model).__qualname__, torch.__version__, device.type]
+    words += [f"{name}:{tuple(p.shape)}:{p.dtype}" for name, p in model.named_parameters()]
+    words += [class_id(layer) for layer in layers]
+    return "python " + hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    devices = {p.device for p in model.parameters()}
+    if len(devices) > 1:
+        raise AttachError(
+            f"the model's parameters lie on {', '.join(sorted(map(str, devices)))}; expected one "
+            "device"
+        )
+    device = next(iter(devices), torch.device("cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise AttachError(f"the model is on device {device}; expected cpu or cuda")
+    return device
+
+
+def _config_path(config: str | os.PathLike[str] | None) -> str:
+    if config is not None:
+        return os.fspath(config)
+    return os.environ.get("PUDICA_CONFIG", "")
+
+
+def attach(
+    model: nn.Module,
+    budget: Budget | None = None,
+    layers: Selector | Iterable[Selector] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    *,
+    enforce: Literal["soft", "hard"] = "soft",
+    daemon: bool | None = None,
+    name: str | None = None,
+) -> Handle:
+    """Keeps the training of `model` within `budget` bytes of measured peak memory.
+
+    The loop stays as it is: each forward of the model with gradients on is planned by the shape of
+    its arguments, and the step ends with the optimizer's step. Results never change by one bit.
+
+    budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
+        the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
+        or "auto" (0.9). None: PUDICA_BUDGET, the configuration's, "auto".
+    layers: what plans are made of, where they are not found by themselves: class names, classes,
+        modules or predicates (name, module) -> bool.
+    config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
+    enforce: "soft": at the budget kept layers are given back, and with nothing left training goes
+        on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
+    daemon: whether to register with pudicad; None: as configured.
+    name: what the daemon and its command line call this run.
+
+    Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
+    ConfigError. With PUDICA_DISABLE=1 the handle does nothing.
+    """
+    if enforce not in ("soft", "hard"):
+        raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
+    model = check_model(model)
+    taken = [m for m in model.modules() if (ref := attached_modules.get(m)) is not None and ref()]
+    if taken:
+        raise AttachError(
+            f"this {type(model).__name__} is attached already; detach() the first handle, or "
+            "change its budget with set_budget()"
+        )
+    chosen = find_layers(model, layers)
+    check_layers(model, chosen)
+    device = _device_of(model)
+    path = _config_path(config)
+    try:
+        configured = json.loads(_native.ops.configured(path))
+    except RuntimeError as error:
+        raise from_native(error, BudgetError) from None
+    bytes_allowed = from_setting(configured, device) if budget is None else resolve(budget, device)
+    settings = {
+        "budget_bytes": bytes_allowed,
+        "hard": enforce == "hard",
+        "device": str(device),
+        "config": path,
+        "daemon": daemon,
+        "name": name or f"python:{type(model).__name__}",
+        "model": f"{type(model).__name__}: {len(chosen)} layers of {type(chosen[0]).__name__}",
+        "fingerprint": _fingerprint(model, chosen, device),
+    }
+    handle = Handle(model, chosen, settings)
+    try:
+        handle._load_state_file(str(configured.get("state_file", "")))
+    except (OSError, StateError) as error:
+        _log.warning("the learned model is not used: %s", error)
+    return handle

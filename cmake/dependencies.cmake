@@ -46,13 +46,19 @@ macro(pudica_find_torch)
     if(NOT PUDICA_PYTHON)
       set(PUDICA_PYTHON "$ENV{PUDICA_PYTHON}")
     endif()
+    if(NOT PUDICA_PYTHON AND SKBUILD)
+      find_package(Python COMPONENTS Interpreter REQUIRED)
+      set(PUDICA_PYTHON "${Python_EXECUTABLE}")
+    endif()
     if(NOT PUDICA_PYTHON)
       message(FATAL_ERROR "pudica needs LibTorch 2.11: set PUDICA_PYTHON to a Python that has "
                           "torch 2.11.0 (scripts/test makes one), or -DPUDICA_TORCH=OFF")
     endif()
+    # Without PYTHONPATH: pip's isolated builds hide the environment's torch behind it.
     execute_process(
-      COMMAND "${PUDICA_PYTHON}" -c
-              "import torch, sys; sys.stdout.write(torch.utils.cmake_prefix_path)"
+      COMMAND
+        "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH "${PUDICA_PYTHON}" -c
+        "import torch, sys; sys.stdout.write(torch.utils.cmake_prefix_path)"
       OUTPUT_VARIABLE pudica_torch_prefix
       RESULT_VARIABLE pudica_torch_status)
     if(NOT pudica_torch_status EQUAL 0)

@@ -35,8 +35,8 @@ struct LayerOptions {
   // Tensors that the function changes besides its outputs (batch norm's running statistics): put
   // back after a recompute.
   std::vector<at::Tensor> buffers;
-  // Nobody has promised that the layer gives the same when it is called again: one call of its
-  // class is kept and tried in a backward first; a class that fails is kept from then on.
+  // Nobody has promised that the layer gives the same when it is called again: the first call of
+  // its class is kept, and run again at once to see; a class that fails is kept from then on.
   bool unproven = false;
 };
 

@@ -58,6 +58,22 @@ pudica_python() {
     ) 9>"$home/env-$key.lock" || pudica_die "could not make the Python environment; see the message above"
   fi
   export PUDICA_PYTHON="$environment/bin/python"
+  pudica_python_extras "$environment"
+}
+
+# What the Python package's tests need, added to our own environment; once for each list.
+pudica_python_extras() {
+  local environment="$1" extras="$PUDICA_ROOT/scripts/requirements-python.txt" done_mark
+  done_mark="$environment/.extras-$(sha256sum "$extras" | cut -c1-12)"
+  [ ! -e "$done_mark" ] || return 0
+  pudica_say "adding what the Python tests need (transformers, lightning; a minute, once)"
+  (
+    flock 9
+    [ -e "$done_mark" ] && exit 0
+    "$environment/bin/pip" install --quiet --disable-pip-version-check \
+      -r "$PUDICA_ROOT/scripts/requirements.txt" -r "$extras" || exit 1
+    touch "$done_mark"
+  ) 9>"$environment.lock" || pudica_die "could not add them; see the message above"
 }
 
 pudica_setup() {

@@ -178,13 +178,7 @@ void Frame::finish() {
   previous_outputs_.clear();
   if (state_ != State::kRunning) return;
   state_ = options_.store ? State::kKept : State::kDropped;
-  if (options_.on_trial && !inputs_unchanged()) {
-    options_.on_trial = false;
-    if (options_.observer) {
-      options_.observer->recompute_deviated(options_.layer, options_.layer_class,
-                                            "it changes its arguments in place");
-    }
-  }
+  if (options_.on_trial && state_ == State::kKept) try_rerun();
   if (tape_) settle_tape();
 }
 
@@ -204,7 +198,6 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
 at::Tensor Frame::unpack(std::size_t index) {
   const std::lock_guard lock(mutex_);
   touched_task_ = torch::autograd::get_current_graph_task_id();
-  if (options_.on_trial && state_ == State::kKept) try_rerun();
   if (slots_[index].taped) return unpack_taped(index);
   if (!slots_[index].tensor.defined()) recompute();
   Slot& slot = slots_[index];

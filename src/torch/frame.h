@@ -61,8 +61,8 @@ struct FrameOptions {
   std::int32_t layer = -1;
   std::uint16_t layer_class = 0;
   double expected_recompute_us = 0;  // for the order of revocation
-  // The first backward runs a kept frame again and compares what it saves, before any frame of its
-  // class may rely on that.
+  // A kept frame is run again as soon as it ends, and what it saves compared, before any frame of
+  // its class may rely on that.
   bool on_trial = false;
   // Set: operators are recorded, and single saved tensors dropped as `menu_step` of the class's
   // menu says (kNoStep: none now); with a registry the others can follow one by one.

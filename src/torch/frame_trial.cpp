@@ -1,10 +1,11 @@
-// The frame's trial: a kept layer is run again in its first backward, and what it saves compared
-// bit by bit with what the forward saved, which stays and is used.
+// The frame's trial: a kept layer is run again as soon as it ends, and what it saves compared bit
+// by bit with what the forward saved, which stays and is used.
 #include <cstring>
 #include <exception>
 #include <string>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "torch/frame.h"
@@ -69,19 +70,22 @@ class Frame::TrialMode final : public SaveMode {
 };
 
 void Frame::try_rerun() {
-  options_.on_trial = false;
-  // Arguments changed since the forward: this call tells nothing of the class.
-  if (!inputs_unchanged()) return;
   TrialMode mode(*this);
   std::string what;
-  try {
-    const LayerDepth depth;
-    const torch::autograd::AutoGradMode grad_on(true);
-    rerun_parts(mode);
-    what = mode.verdict();
-  } catch (const std::exception& error) {
-    what = error.what();
-    what = "it fails: " + what.substr(0, what.find('\n'));
+  if (!inputs_unchanged()) {
+    what = "it changes its arguments in place";
+  } else {
+    try {
+      const LayerDepth depth;
+      const torch::autograd::AutoGradMode grad_on(true);
+      rerun_parts(mode);
+      what = mode.verdict();
+    } catch (const c10::OutOfMemoryError&) {
+      return;  // no verdict: another call will be tried
+    } catch (const std::exception& error) {
+      what = error.what();
+      what = "it fails: " + what.substr(0, what.find('\n'));
+    }
   }
   if (!options_.observer) return;
   if (what.empty()) {

@@ -1,5 +1,4 @@
 // The session's layers: which mode each call runs in, its frame, and what is measured around it.
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -145,8 +144,6 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind == Mode::Kind::kFull) call.mode = Mode::keep();
   call.joined = is_joined(ordinal) && call.mode.kind == Mode::Kind::kFull;
-  const auto same_class = [&](const Call& other) { return other.layer_class == call.layer_class; };
-  const bool on_trial = unproven && std::none_of(calls_.begin(), calls_.end(), same_class);
   calls_.push_back(call);
   auto open = std::make_unique<OpenLayer>();
   open->ordinal = ordinal;
@@ -161,14 +158,14 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const bool kept = call.mode.kind != Mode::Kind::kFull &&
                     (call.mode.kind != Mode::Kind::kSelective || !menu_of(call.layer_class));
   const bool hook_free =
-      kept && !on_trial && (!keeps_revocably() || state_->is_quarantined(call.layer_class));
+      kept && !unproven && (!keeps_revocably() || state_->is_quarantined(call.layer_class));
   if (hook_free) {
     close_segment();
   } else {
-    open->frame = open_frame(ordinal, call, on_trial);
+    open->frame = open_frame(ordinal, call, unproven);
     open->continues = call.mode.kind == Mode::Kind::kFull && is_joined(ordinal + 1);
     open->frame->begin_part(rerun, inputs, options.buffers);
-    calls_[ordinal].collected = on_trial;
+    calls_[ordinal].collected = unproven;
   }
   open_layer_ = std::move(open);
 }

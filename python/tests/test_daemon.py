@@ -1,0 +1,96 @@
+"""A Python process and the real daemon: registers by itself, and is steered."""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+import small
+
+import pudica
+
+BIN = pathlib.Path(os.environ.get("PUDICA_BUILD_BIN", "nowhere"))
+DEADLINE_S = 20
+
+pytestmark = pytest.mark.skipif(
+    not (BIN / "pudicad").exists() or not (BIN / "pudica").exists(),
+    reason="PUDICA_BUILD_BIN names no folder with pudicad and pudica",
+)
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    socket = tmp_path / "private" / "pudicad.sock"
+    process = subprocess.Popen(
+        [BIN / "pudicad", "--socket", socket, "--database", tmp_path / "runs.db"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    monkeypatch.setenv("PUDICA_SOCKET", str(socket))
+    ends = time.monotonic() + DEADLINE_S
+    while not socket.exists() and time.monotonic() < ends:
+        time.sleep(0.02)
+    yield socket
+    process.terminate()
+    process.wait(DEADLINE_S)
+
+
+def run(*words):
+    return subprocess.run([BIN / "pudica", *words], capture_output=True, text=True, check=False)
+
+
+def ask(*words):
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wait_for(what):
+    ends = time.monotonic() + DEADLINE_S
+    while time.monotonic() < ends:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not come about")
+
+
+def test_status_explain_and_budget_work_on_a_python_run(daemon):
+    model = small.make()
+    with pudica.attach(model, "4GiB", name="mine") as handle:
+        assert handle.stats()["daemon"]["registered"]
+        optimizer = small.train(model, 12)
+        runs = wait_for(
+            lambda: [r for r in json.loads(ask("status", "--json"))["runs"] if r["step"]]
+        )
+        assert runs[0]["name"] == "mine"
+
+        def explained_by_the_daemon():  # once it has the learned model, seconds later
+            small.train(model, 1, optimizer)
+            done = run("explain", "4x100", "--json")
+            return json.loads(done.stdout) if done.returncode == 0 else None
+
+        explained = wait_for(explained_by_the_daemon)
+        assert len(explained["layers"]) == 4
+        mine = handle.explain((4, 100))
+        assert explained["predicted_peak_bytes"] == mine["predicted_peak_bytes"]
+        ask("budget", "mine", "3MiB")
+
+        def taken():
+            small.train(model, 1, optimizer)
+            return handle.budget == 3 << 20
+
+        wait_for(taken)
+    wait_for(lambda: "mine" not in [
+        r["name"] for r in json.loads(ask("status", "--json"))["runs"] if r["state"] != "ended"
+    ])
+
+
+def test_without_a_daemon_and_switched_off_nothing_is_said(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("PUDICA_SOCKET", str(tmp_path / "nobody.sock"))
+    with pudica.attach(small.make(), "1GiB") as handle:
+        assert not handle.stats()["daemon"]["registered"]
+    with pudica.attach(small.make(), "1GiB", daemon=False) as handle:
+        assert handle.stats()["daemon"] is None
+    assert not caplog.records

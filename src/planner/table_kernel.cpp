@@ -12,9 +12,11 @@ namespace {
 namespace baseline {
 #define PUDICA_LANES 4
 #define PUDICA_VECTORS 8
+#define PUDICA_TIMED_VECTORS 4
 #include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
+#undef PUDICA_TIMED_VECTORS
 }  // namespace baseline
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -25,9 +27,11 @@ namespace baseline {
 namespace sse41 {
 #define PUDICA_LANES 4
 #define PUDICA_VECTORS 8
+#define PUDICA_TIMED_VECTORS 4
 #include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
+#undef PUDICA_TIMED_VECTORS
 }  // namespace sse41
 #pragma GCC pop_options
 
@@ -36,9 +40,11 @@ namespace sse41 {
 namespace avx2 {
 #define PUDICA_LANES 8
 #define PUDICA_VECTORS 8
+#define PUDICA_TIMED_VECTORS 4
 #include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
+#undef PUDICA_TIMED_VECTORS
 }  // namespace avx2
 #pragma GCC pop_options
 
@@ -47,9 +53,11 @@ namespace avx2 {
 namespace avx512 {
 #define PUDICA_LANES 16
 #define PUDICA_VECTORS 4
+#define PUDICA_TIMED_VECTORS 4
 #include "planner/table_kernel_body.inc"
 #undef PUDICA_LANES
 #undef PUDICA_VECTORS
+#undef PUDICA_TIMED_VECTORS
 }  // namespace avx512
 #pragma GCC pop_options
 #endif

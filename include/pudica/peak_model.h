@@ -27,6 +27,10 @@ struct LayerCosts {
   // Forward net + backward net - released bytes, the same in every mode: parameter gradients that
   // appear, mostly. Learned from `keep`, which releases nothing in the head.
   std::int64_t residue_bytes = 0;
+  // Of what a `full` forward leaves, the output: freed once the next layer has run, if both are
+  // recomputed as one. 0 where unknown: at worst too much is counted.
+  std::int64_t output_bytes = 0;
+  bool follows_previous = false;  // reads the output of the layer before; may be one with it
   std::vector<LayerModeCosts> modes;
 };
 
@@ -53,8 +57,20 @@ struct StepCosts {
 //                    live += residue + released(m) - forward_net(m)
 //   epilogue:        peak >= live + epilogue_peak;  live += epilogue_net
 //   optimizer:       peak >= live + optimizer_peak
-// Requires: choice.size() == layers.size(), entries index LayerCosts::modes.
-std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice);
+// `joined` as in Plan: empty, or 1 where a `full` layer is one with the `full` layer before it. Of
+// a joint segment a..b (k: keep, f: full; state = forward_net(f) - released(f) - output):
+//   after layer i > a has run:     live -= output of layer i - 1
+//   backward, i = a .. b-1:        peak >= live + forward_peak(k);
+//                                  live += forward_net(k) - released(k)
+//                                  peak >= live + backward_peak(f) of b; live += residue - output
+//             i = b-1 .. a:        peak >= live + backward_peak(k);
+//                                  live += residue + released(k) - forward_net(k)
+//   then                           live -= sum of states
+// Exact where layers release nothing; else the casts of a recompute are counted as long as those
+// of a forward. Requires: choice.size() == layers.size(), entries index LayerCosts::modes; layers
+// of joint segments have `keep` among them.
+std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice,
+                             std::span<const std::uint8_t> joined = {});
 
 // Sum of the chosen modes' extra_seconds.
 double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice);
@@ -68,5 +84,11 @@ struct ChainProblem {
   std::int64_t constant_bytes = 0;  // the most that segments no plan can change need, above base
 };
 ChainProblem to_chain(const StepCosts& costs);
+
+// The most layers that are recomputed as one.
+inline constexpr std::size_t kLongestJoint = 8;
+
+// Adds to to_chain(costs) every joint segment of `full` layers that follow one another.
+void add_joints(const StepCosts& costs, ChainProblem* problem);
 
 }  // namespace pudica

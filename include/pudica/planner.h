@@ -18,18 +18,31 @@ struct ChainMode {
   std::int64_t time_ns = 0;     // extra time over the cheapest way, >= 0
 };
 
+// Consecutive layers recomputed as one: only what the first of them reads is held.
+// R_i = max(W, s + R_{i+length}).
+struct ChainJoint {
+  std::size_t length = 2;  // layers, >= 2
+  ChainMode as_one;        // of all of them together
+};
+
 // The planning problem of one step at one shape.
 struct Chain {
   std::vector<std::vector<ChainMode>> layers;  // in execution order, each with >= 1 mode
   std::int64_t tail_bytes = 0;                 // W_loss: above everything kept
+  // joints[i]: joint segments that begin with layer i, of different lengths. Empty: none. They
+  // reach below the floor of the layers one by one and are planned only there.
+  std::vector<std::vector<ChainJoint>> joints;
+  std::vector<std::uint8_t> joint_choice;  // [i]: the mode of layer i that a joint stands for
 };
 
 // A choice of modes with its exact peak and time.
 struct ChainPlan {
   std::vector<std::uint8_t> choice;  // index into Chain::layers[i]
-  std::int64_t peak_bytes = 0;       // exact R_1 of the choice
-  std::int64_t time_ns = 0;          // exact sum
-  std::int64_t lower_bound_ns = 0;   // certificate: no plan that fits is faster than this
+  // 1: this layer is one with the layer before it. Empty: no layer is.
+  std::vector<std::uint8_t> joined;
+  std::int64_t peak_bytes = 0;      // exact R_1 of the choice
+  std::int64_t time_ns = 0;         // exact sum
+  std::int64_t lower_bound_ns = 0;  // certificate: no plan that fits is faster than this
 };
 
 // One point of the frontier: the fastest known plan for budgets from peak_bytes on.
@@ -44,20 +57,23 @@ struct PlannerOptions {
   std::int32_t frontier_cells = 2048;
 };
 
-// The least R_1 that any choice reaches, and the choice that reaches it.
+// The least R_1 that any plan reaches, joint segments included, and the plan that reaches it.
 ChainPlan floor_plan(const Chain& chain);
 
-// Exact peak and time of a choice. Requires: choice.size() == layers.size(), entries in range.
-ChainPlan evaluate(const Chain& chain, std::span<const std::uint8_t> choice);
+// Exact peak and time of a choice. Requires: choice.size() == layers.size(), entries in range;
+// `joined` is empty or as long, and names joints of the chain.
+ChainPlan evaluate(const Chain& chain, std::span<const std::uint8_t> choice,
+                   std::span<const std::uint8_t> joined = {});
 
 // Plans on one chain at a time; reuses its buffers. Not thread-safe: one owner thread.
 class Planner {
  public:
   virtual ~Planner() = default;
 
-  // The best plan with R_1 <= available_bytes. `warm`: a choice known from a similar shape, tried
-  // first (may be empty; ignored where it does not fit). Errors: kOverBudget when even the floor
-  // does not fit, with floor and shortage in the message; kInvalidArgument for an empty layer.
+  // The best plan with R_1 <= available_bytes; with joint segments only where nothing fits without
+  // them. `warm`: a choice known from a similar shape, tried first (may be empty; ignored where it
+  // does not fit). Errors: kOverBudget when even the floor does not fit, with floor and shortage in
+  // the message; kInvalidArgument for an empty layer.
   virtual Result<ChainPlan> solve(const Chain& chain, std::int64_t available_bytes,
                                   std::span<const std::uint8_t> warm) = 0;
 

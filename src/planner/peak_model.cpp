@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "planner/joint_costs.h"
 #include "planner/saturating.h"
 
 namespace pudica {
@@ -45,25 +46,22 @@ std::int64_t most_released(const LayerCosts& layer) {
   return std::ranges::max_element(layer.modes, {}, &LayerModeCosts::released_bytes)->released_bytes;
 }
 
-// The running live bytes and their peak, above base.
-class LiveBytes {
- public:
-  void visit(std::int64_t peak_above_live) {
-    peak_ = std::max(peak_, saturating_add(live_, peak_above_live));
-  }
-  void add(std::int64_t bytes) { live_ = saturating_add(live_, bytes); }
-  [[nodiscard]] std::int64_t peak() const { return peak_; }
-
- private:
-  std::int64_t live_ = 0;
-  std::int64_t peak_ = 0;
-};
+// Whether layer i is one with the layer before it.
+bool is_joined(const StepCosts& costs, std::span<const std::uint8_t> choice,
+               std::span<const std::uint8_t> joined, std::size_t i) {
+  if (i == 0 || i >= joined.size() || joined[i] == 0) return false;
+  const auto runs_full = [&](std::size_t layer) {
+    return costs.layers[layer].modes[choice[layer]].mode == Mode::full();
+  };
+  return runs_full(i) && runs_full(i - 1);
+}
 
 }  // namespace
 
-std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice) {
+std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice,
+                             std::span<const std::uint8_t> joined) {
   check_choice(costs, choice);
-  LiveBytes bytes;
+  planner::LiveBytes bytes;
   std::int64_t released = 0;
   for (std::size_t i = 0; i < choice.size(); ++i) {
     const LayerCosts& layer = costs.layers[i];
@@ -72,16 +70,23 @@ std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_
     bytes.add(layer.gap_net_bytes);
     bytes.visit(mode.forward_peak_bytes);
     bytes.add(mode.forward_net_bytes);
+    if (is_joined(costs, choice, joined, i)) bytes.add(-costs.layers[i - 1].output_bytes);
     released = saturating_add(released, mode.released_bytes);
   }
   bytes.visit(costs.head_peak_bytes);
   bytes.add(saturating_subtract(costs.head_net_bytes, released));
-  for (std::size_t i = choice.size(); i-- > 0;) {
-    const LayerCosts& layer = costs.layers[i];
-    const LayerModeCosts& mode = layer.modes[choice[i]];
+  for (std::size_t last = choice.size(); last-- > 0;) {
+    std::size_t first = last;
+    while (is_joined(costs, choice, joined, first)) --first;
+    if (first < last) {
+      planner::joint_backward(costs, {first, last}, bytes);
+      last = first;
+      continue;
+    }
+    const LayerCosts& layer = costs.layers[last];
+    const LayerModeCosts& mode = layer.modes[choice[last]];
     bytes.visit(mode.backward_peak_bytes);
-    bytes.add(saturating_subtract(saturating_add(layer.residue_bytes, mode.released_bytes),
-                                  mode.forward_net_bytes));
+    bytes.add(saturating_subtract(layer.residue_bytes, planner::held_bytes(mode)));
   }
   bytes.visit(costs.epilogue_peak_bytes);
   bytes.add(costs.epilogue_net_bytes);

@@ -6,6 +6,7 @@
 
 #include "planner/candidates.h"
 #include "planner/frontier.h"
+#include "planner/joint_planner.h"
 #include "planner/lp_certificate.h"
 #include "planner/polish.h"
 #include "planner/saturating.h"
@@ -44,6 +45,7 @@ class TwoStagePlanner final : public Planner {
   void offer_trial();
   bool offer_warm(const Chain& chain, std::span<const std::uint8_t> warm);
   void run_table(std::int32_t wanted_cells);
+  Result<ChainPlan> solve_with_joints(const Chain& chain, std::int64_t available_bytes);
   [[nodiscard]] ChainPlan finish(const Chain& chain) const;
   [[nodiscard]] bool proven() const { return bound_ns_ >= best_ns_; }
 
@@ -54,6 +56,7 @@ class TwoStagePlanner final : public Planner {
   Polish polish_;
   Table table_;
   FrontierPass frontier_;
+  JointPlanner joints_;
 
   // Of the call in progress; times are over the fastest choice.
   std::int64_t budget_bytes_ = 0;
@@ -109,7 +112,10 @@ Result<ChainPlan> TwoStagePlanner::solve(const Chain& chain, std::int64_t availa
                                          std::span<const std::uint8_t> warm) {
   if (auto collected = candidates_.collect(chain); !collected) return collected.error();
   const std::int64_t floor_bytes = candidates_.floors()[0];
-  if (floor_bytes > available_bytes) return over_budget(floor_bytes, available_bytes);
+  if (floor_bytes > available_bytes) {
+    if (chain.joints.empty()) return over_budget(floor_bytes, available_bytes);
+    return solve_with_joints(chain, available_bytes);
+  }
   budget_bytes_ = available_bytes;
   bound_ns_ = 0;
   best_.assign(candidates_.layers(), 0);
@@ -133,13 +139,33 @@ Result<ChainPlan> TwoStagePlanner::solve(const Chain& chain, std::int64_t availa
   return finish(chain);
 }
 
+Result<ChainPlan> TwoStagePlanner::solve_with_joints(const Chain& chain,
+                                                     std::int64_t available_bytes) {
+  const std::int64_t floor_bytes = joints_.floor_bytes(chain, candidates_);
+  if (floor_bytes > available_bytes) {
+    return over_budget(std::min(floor_bytes, candidates_.floors()[0]), available_bytes);
+  }
+  auto plan = joints_.solve(chain, candidates_, available_bytes);
+  if (!plan) throw BugError("planner: a floor of joint segments that does not fit");
+  return std::move(*plan);
+}
+
 Result<std::vector<FrontierPoint>> TwoStagePlanner::frontier(const Chain& chain) {
   if (auto collected = candidates_.collect(chain); !collected) return collected.error();
   bytes_.scale(candidates_);
   TimeCells cells;
   cells.set(candidates_.layers(), table_cells(candidates_.layers(), options_.frontier_cells),
             candidates_.slowest_ns());
-  return frontier_.run(candidates_, bytes_, cells);
+  std::vector<FrontierPoint> points = frontier_.run(candidates_, bytes_, cells);
+  if (chain.joints.empty()) return points;
+  const FrontierPoint floor = points.front();
+  if (!joints_.solve(chain, candidates_, floor.peak_bytes - 1)) return points;
+  std::vector<FrontierPoint> all = joints_.points_below(floor.peak_bytes);
+  // A joint segment may be below the floor in time as well.
+  const std::int64_t fastest = all.back().time_ns;
+  std::erase_if(points, [fastest](const FrontierPoint& p) { return p.time_ns >= fastest; });
+  all.insert(all.end(), points.begin(), points.end());
+  return all;
 }
 
 }  // namespace

@@ -10,8 +10,9 @@
 
 namespace pudica::testing {
 
-// Knows the exact frontier of a chain by enumerating the product of its layers' modes. Computes
-// peaks forwards (S + W), not by the planner's backward recursion. For chains without overflow.
+// Knows the exact frontier of a chain by enumerating the product of its layers' modes, and of its
+// joint segments. Computes peaks forwards (S + W), not by the planner's backward recursion. For
+// chains without overflow.
 class ExhaustivePlanner {
  public:
   explicit ExhaustivePlanner(const Chain& chain) : chain_(chain) {
@@ -49,11 +50,14 @@ class ExhaustivePlanner {
       points_.push_back({is_first ? tail : std::max(peak, tail), time_ns});
       return;
     }
-    for (const ChainMode& mode : chain_.layers[layer]) {
+    const auto go_on = [&](const ChainMode& mode, std::size_t length) {
       const std::int64_t here = held + mode.peak_bytes;
-      visit(layer + 1, held + mode.kept_bytes, is_first ? here : std::max(peak, here),
+      visit(layer + length, held + mode.kept_bytes, is_first ? here : std::max(peak, here),
             time_ns + mode.time_ns, false);
-    }
+    };
+    for (const ChainMode& mode : chain_.layers[layer]) go_on(mode, 1);
+    if (layer >= chain_.joints.size()) return;
+    for (const ChainJoint& joint : chain_.joints[layer]) go_on(joint.as_one, joint.length);
   }
 
   const Chain& chain_;

@@ -69,11 +69,13 @@ struct SimulatedOperator {
 struct SimulatedMode {
   std::vector<bool> output_held;
   std::vector<bool> cast_held;
+  bool full = false;  // nothing but the last output, and the layer's state, is held
 };
 
 struct SimulatedLayer {
   std::vector<SimulatedOperator> operators;
   std::vector<SimulatedMode> modes;  // the first holds all outputs
+  std::int64_t state = 0;            // held by a full layer to be run again
   std::int64_t gap_tensor = 0;       // made before the layer
   std::int64_t gap_workspace = 0;
   bool gap_freed_in_backward = false;  // else in the epilogue
@@ -104,15 +106,22 @@ class StepSimulator {
  public:
   explicit StepSimulator(const SimulatedModel& model) : model_(model) {}
 
-  SimulatedStep run(std::span<const std::uint8_t> choice) {
+  // `joined` as in Plan: layers of full modes that are recomputed as one.
+  SimulatedStep run(std::span<const std::uint8_t> choice,
+                    std::span<const std::uint8_t> joined = {}) {
     heap_ = SimulatedHeap();
     step_ = SimulatedStep();
+    joined_ = joined;
     const std::size_t count = model_.layers.size();
     step_.layers.resize(count);
     outputs_.assign(count, {});
     casts_.assign(count, {});
     gaps_.assign(count, 0);
-    for (std::size_t i = 0; i < count; ++i) forward(i, choice[i]);
+    states_.assign(count, 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      forward(i, choice[i]);
+      if (is_joined(i)) drop_output(i - 1, model_.layers[i - 1].operators.size() - 1);
+    }
     head();
     for (std::size_t i = count; i-- > 0;) backward(i);
     epilogue();
@@ -121,6 +130,10 @@ class StepSimulator {
   }
 
  private:
+  [[nodiscard]] bool is_joined(std::size_t i) const {
+    return i < joined_.size() && joined_[i] != 0;
+  }
+
   void forward(std::size_t i, std::uint8_t chosen) {
     const SimulatedLayer& layer = model_.layers[i];
     const int gap_workspace = heap_.allocate(layer.gap_workspace);
@@ -130,6 +143,7 @@ class StepSimulator {
 
     const SimulatedMode& mode = layer.modes[chosen];
     std::map<std::size_t, int>& outputs = outputs_[i];
+    if (mode.full) states_[i] = heap_.allocate(layer.state);
     for (std::size_t j = 0; j < layer.operators.size(); ++j) {
       const SimulatedOperator& op = layer.operators[j];
       const int cast = heap_.allocate(op.weight_cast);
@@ -164,9 +178,9 @@ class StepSimulator {
     step_.head = heap_.end_segment();
   }
 
-  void backward(std::size_t i) {
+  void recompute(std::size_t i) {
     const SimulatedLayer& layer = model_.layers[i];
-    for (std::size_t j = 0; j < layer.operators.size(); ++j) {  // recompute what is missing
+    for (std::size_t j = 0; j < layer.operators.size(); ++j) {  // what is missing
       if (outputs_[i].contains(j)) continue;
       const int cast = heap_.allocate(layer.operators[j].weight_cast);
       const int workspace = heap_.allocate(layer.operators[j].forward_workspace);
@@ -174,6 +188,13 @@ class StepSimulator {
       heap_.release(workspace);
       heap_.release(cast);
     }
+  }
+
+  void backward(std::size_t i) {
+    const SimulatedLayer& layer = model_.layers[i];
+    std::size_t first = i;
+    while (is_joined(first)) --first;
+    for (std::size_t k = first; k <= i; ++k) recompute(k);  // those before run but once
     for (std::size_t j = layer.operators.size(); j-- > 0;) {
       const SimulatedOperator& op = layer.operators[j];
       const int workspace = heap_.allocate(op.backward_workspace);
@@ -185,6 +206,10 @@ class StepSimulator {
       drop_output(i, j);
     }
     if (layer.gap_freed_in_backward) heap_.release(gaps_[i]);
+    // A segment's states go with its first layer.
+    for (std::size_t k = i; !is_joined(i) && k < states_.size() && (k == i || is_joined(k)); ++k) {
+      if (states_[k] != 0) heap_.release(states_[k]);
+    }
     step_.layers[i].backward = heap_.end_segment();
   }
 
@@ -218,6 +243,8 @@ class StepSimulator {
   std::vector<std::map<std::size_t, int>> outputs_;
   std::vector<std::vector<int>> casts_;
   std::vector<int> gaps_;
+  std::vector<int> states_;  // 0: none
+  std::span<const std::uint8_t> joined_;
   int head_kept_ = 0;
   int gradient_ = 0;
 };
@@ -246,12 +273,15 @@ inline StepCosts measure_costs(const SimulatedModel& model) {
       LayerCosts& layer = costs.layers[i];
       layer.gap_net_bytes = seen.gap.net_bytes;
       layer.gap_peak_bytes = seen.gap.peak_bytes;
+      layer.output_bytes = model.layers[i].operators.back().output;
+      layer.follows_previous = i > 0;
       if (m == 0) {
         layer.residue_bytes =
             seen.forward.net_bytes + seen.backward.net_bytes - seen.released_bytes;
       }
       LayerModeCosts& mode = layer.modes.emplace_back();
       mode.mode = m == 0 ? Mode::keep() : Mode::selective(static_cast<std::uint16_t>(m));
+      if (model.layers[i].modes[m].full) mode.mode = Mode::full();
       mode.forward_net_bytes = seen.forward.net_bytes;
       mode.forward_peak_bytes = seen.forward.peak_bytes;
       mode.released_bytes = seen.released_bytes;
@@ -269,6 +299,17 @@ inline StepCosts measure_costs(const SimulatedModel& model) {
 
 // Whether held weight casts occur, and whether they depend on the mode.
 enum class CastKind { kNone, kSameInAllModes, kByMode };
+
+// Gives every layer a full mode, its last.
+inline void add_full_modes(std::mt19937_64& random, SimulatedModel& model) {
+  for (SimulatedLayer& layer : model.layers) {
+    SimulatedMode full{std::vector<bool>(layer.operators.size(), false),
+                       std::vector<bool>(layer.operators.size(), false), true};
+    full.output_held.back() = true;
+    layer.modes.push_back(full);
+    layer.state = std::uniform_int_distribution<std::int64_t>(0, 1)(random) * 500;
+  }
+}
 
 // A model of 1 to `most_layers` layers of random operators, modes and sizes.
 inline SimulatedModel random_model(std::mt19937_64& random, std::size_t most_layers,

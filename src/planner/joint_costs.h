@@ -1,0 +1,45 @@
+// What a joint segment needs: consecutive layers recomputed as one.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "planner/saturating.h"
+#include "pudica/peak_model.h"
+
+namespace pudica::planner {
+
+// The running live bytes of a step and their peak.
+class LiveBytes {
+ public:
+  explicit LiveBytes(std::int64_t live = 0, std::int64_t peak = 0) : live_(live), peak_(peak) {}
+
+  void visit(std::int64_t peak_above_live) {
+    peak_ = std::max(peak_, saturating_add(live_, peak_above_live));
+  }
+  void add(std::int64_t bytes) { live_ = saturating_add(live_, bytes); }
+  [[nodiscard]] std::int64_t live() const { return live_; }
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+
+ private:
+  std::int64_t live_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+// What of a layer is held from the head on: its kept tensors and its output.
+inline std::int64_t held_bytes(const LayerModeCosts& mode) {
+  return saturating_subtract(mode.forward_net_bytes, mode.released_bytes);
+}
+
+// Layers first..last, more than one.
+struct JointRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+// The backward of a joint segment, from the border of its last layer to that of the layer before
+// its first. Requires: each layer has the modes `keep` and `full`.
+void joint_backward(const StepCosts& costs, JointRange range, LiveBytes& bytes);
+
+}  // namespace pudica::planner

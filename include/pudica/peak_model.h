@@ -67,10 +67,13 @@ struct StepCosts {
 //                                  live += residue + released(k) - forward_net(k)
 //   then                           live -= sum of states
 // Exact where layers release nothing; else the casts of a recompute are counted as long as those
-// of a forward. Requires: choice.size() == layers.size(), entries index LayerCosts::modes; layers
-// of joint segments have `keep` among them.
+// of a forward. A layer whose costs lack `keep` counts as alone.
+// Requires: choice.size() == layers.size(), entries index LayerCosts::modes.
 std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice,
                              std::span<const std::uint8_t> joined = {});
+
+// The most that the backward of layers first..last as one needs above the live bytes at its start.
+std::int64_t joint_backward_peak_bytes(const StepCosts& costs, std::size_t first, std::size_t last);
 
 // Sum of the chosen modes' extra_seconds.
 double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice);

@@ -12,9 +12,10 @@ using Choice = std::vector<std::uint8_t>;
 
 // Takes kept layers back until the step fits, least recompute time per byte freed first, as the
 // hook layer does. Returns how many.
-std::int64_t revoke(const StepCosts& costs, std::int64_t available, Choice& choice) {
+std::int64_t revoke(const StepCosts& costs, std::int64_t available, const Plan& plan,
+                    Choice& choice) {
   std::int64_t revoked = 0;
-  while (step_peak_bytes(costs, choice) > available) {
+  while (step_peak_bytes(costs, choice, plan.joined) > available) {
     std::size_t best = choice.size();
     double least = 0;
     std::uint8_t full = 0;
@@ -209,8 +210,9 @@ Result<void> Replay::simulate(const StepRecord& record, const Plan& plan, const 
                  "a mode of the plan for " + record.key.to_string() + " was never measured"};
   }
   const std::vector<Mode> recorded = modes_run(record);
-  out.measured = out.modes == recorded && record.revocations == 0;
-  const Bytes modelled = start_.base_bytes + Bytes(step_peak_bytes(costs, *choice));
+  const bool joint = std::ranges::find(plan.joined, 1) != plan.joined.end();
+  out.measured = out.modes == recorded && record.revocations == 0 && !joint;
+  const Bytes modelled = start_.base_bytes + Bytes(step_peak_bytes(costs, *choice, plan.joined));
   out.planned_peak_bytes = out.measured ? record.measured_bytes : modelled;
   out.peak_bytes = out.planned_peak_bytes;
   Choice ran = *choice;
@@ -218,8 +220,9 @@ Result<void> Replay::simulate(const StepRecord& record, const Plan& plan, const 
     if (plan.revocable) {
       // In the model's own terms, so that a measured excess is the model's too.
       const Bytes off = out.planned_peak_bytes - modelled;
-      out.revocations = revoke(costs, (out.budget_bytes - off - start_.base_bytes).count(), ran);
-      out.peak_bytes = start_.base_bytes + off + Bytes(step_peak_bytes(costs, ran));
+      out.revocations =
+          revoke(costs, (out.budget_bytes - off - start_.base_bytes).count(), plan, ran);
+      out.peak_bytes = start_.base_bytes + off + Bytes(step_peak_bytes(costs, ran, plan.joined));
     }
     out.overrun = out.peak_bytes > out.budget_bytes;
   }

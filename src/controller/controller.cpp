@@ -28,11 +28,12 @@ constexpr std::int64_t kMostCuriousWhenCertain = 8;
 // Learning steps spent on the selective modes of a menu before planning does without the rest.
 constexpr std::int64_t kMostMenuSteps = 12;
 
-bool is_certain(const StepModel& model, std::span<const std::uint8_t> choice) {
+bool is_certain(const StepModel& model, const BuiltPlan& built) {
   if (!model.fit) return false;
   if (model.identified) return true;
-  const std::int64_t point = step_peak_bytes(model.point, choice);
-  return step_peak_bytes(model.upper, choice) - point <= point / kCertainShare;
+  const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
+  const std::int64_t upper = step_peak_bytes(model.upper, built.choice, built.plan.joined);
+  return upper - point <= point / kCertainShare;
 }
 
 }  // namespace
@@ -184,8 +185,9 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const ShapeKey
 
 StepDecision ControllerImpl::plan_step(const StepContext& context, const StepModel& model) {
   BuiltPlan built = built_plan(context, model, plans_.warm_choice(context));
-  const bool certain = is_certain(model, built.choice);
-  const Bytes planned_peak = context.base_bytes + Bytes(step_peak_bytes(model.upper, built.choice));
+  const bool certain = is_certain(model, built);
+  const Bytes planned_peak =
+      context.base_bytes + Bytes(step_peak_bytes(model.upper, built.choice, built.plan.joined));
   CachedPlan entry;
   entry.choice = built.choice;
   entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
@@ -225,8 +227,8 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   BuiltPlan built =
       build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
   built.plan.predicted_peak_bytes =
-      context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice));
-  if (is_certain(model, built.choice)) return built;
+      context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice, built.plan.joined));
+  if (is_certain(model, built)) return built;
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;

@@ -133,7 +133,8 @@ void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
         for (std::size_t i = 0; i < entry.choice.size(); ++i) {
           if (entry.choice[i] >= model->point.layers[i].modes.size()) return std::nullopt;
         }
-        const Bytes peak = entry.base_bytes + Bytes(step_peak_bytes(model->point, entry.choice));
+        const Bytes peak = entry.base_bytes +
+                           Bytes(step_peak_bytes(model->point, entry.choice, entry.plan->joined));
         return available_budget_bytes_ <= Bytes(0) || peak <= available_bytes_;
       };
       known = regions_.emplace(entry.plan->id, region_of(entry.plan->shape, fits)).first;
@@ -164,12 +165,14 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
   out.base_bytes = context.base_bytes;
   out.gradients_present = context.gradients_present;
   out.margin_bytes = margin_at(budget_bytes);
-  const ChainProblem problem = to_chain(model->point);
+  ChainProblem problem = to_chain(model->point);
+  add_joints(model->point, &problem);
   StepContext unlimited = context;
   unlimited.budget_bytes = Bytes(0);
   out.keep_all_peak_bytes = built_plan(unlimited, *model, {}).plan.predicted_peak_bytes;
+  const ChainPlan floor = floor_plan(problem.chain);
   out.floor_peak_bytes =
-      context.base_bytes + Bytes(step_peak_bytes(model->point, floor_plan(problem.chain).choice));
+      context.base_bytes + Bytes(step_peak_bytes(model->point, floor.choice, floor.joined));
   out.plan = std::make_shared<const Plan>(built_plan(context, *model, {}).plan);
   auto points = planner_->frontier(problem.chain);
   if (!points) return points.error();

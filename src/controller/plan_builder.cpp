@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace pudica {
 namespace {
@@ -18,8 +19,10 @@ Choice fastest_choice(const StepCosts& costs) {
   return choice;
 }
 
-// "5 of 8 layers recomputed", "2 of 8 layers recomputed, 3 recomputed in part, 1 offloaded"
-std::string describe(const std::vector<Mode>& modes) {
+// "5 of 8 layers recomputed", "2 of 8 layers recomputed, 3 recomputed in part, 1 offloaded",
+// "8 of 8 layers recomputed, in 5 segments"
+std::string describe(const Plan& plan) {
+  const std::vector<Mode>& modes = plan.modes;
   const auto count = [&modes](Mode::Kind kind) {
     return std::ranges::count(modes, kind, &Mode::kind);
   };
@@ -28,6 +31,9 @@ std::string describe(const std::vector<Mode>& modes) {
   const auto offload = count(Mode::Kind::kOffload);
   std::string text =
       std::to_string(full) + " of " + std::to_string(modes.size()) + " layers recomputed";
+  if (!plan.joined.empty()) {
+    text += ", in " + std::to_string(full - std::ranges::count(plan.joined, 1)) + " segments";
+  }
   if (selective > 0) text += ", " + std::to_string(selective) + " recomputed in part";
   if (offload > 0) text += ", " + std::to_string(offload) + " offloaded";
   return text;
@@ -52,8 +58,21 @@ std::string budget_text(const PlanRequest& request) {
   return text;
 }
 
+// The need of a segment's backward is that of the whole: it is recomputed when its last layer's
+// backward begins, and the frame that asks is its first layer's.
+void add_joint_needs(BuiltPlan& built, const StepCosts& costs) {
+  const std::vector<std::uint8_t>& joined = built.plan.joined;
+  for (std::size_t last = joined.size(); last-- > 0;) {
+    std::size_t first = last;
+    while (joined[first] != 0) --first;
+    if (first == last) continue;
+    built.plan.backward_need_bytes[first] = joint_backward_peak_bytes(costs, first, last);
+    last = first;
+  }
+}
+
 void take_choice(BuiltPlan& built, const StepCosts& costs, const PlanRequest& request,
-                 Choice choice) {
+                 Choice choice, Choice joined = {}) {
   built.plan.modes.clear();
   built.plan.forward_need_bytes.clear();
   built.plan.backward_need_bytes.clear();
@@ -63,8 +82,10 @@ void take_choice(BuiltPlan& built, const StepCosts& costs, const PlanRequest& re
     built.plan.forward_need_bytes.push_back(mode.forward_peak_bytes);
     built.plan.backward_need_bytes.push_back(mode.backward_peak_bytes);
   }
+  built.plan.joined = std::move(joined);
+  add_joint_needs(built, costs);
   built.plan.predicted_peak_bytes =
-      request.context.base_bytes + Bytes(step_peak_bytes(costs, choice));
+      request.context.base_bytes + Bytes(step_peak_bytes(costs, choice, built.plan.joined));
   built.plan.predicted_extra_seconds = step_extra_seconds(costs, choice);
   built.choice = std::move(choice);
 }
@@ -101,24 +122,28 @@ Choice early_first(const StepCosts& costs, const Choice& choice) {
   return better ? sorted : choice;
 }
 
+void note_gap(Plan& plan, const ChainPlan& solved) {
+  plan.certified_gap_seconds =
+      1e-9 * static_cast<double>(std::max<std::int64_t>(0, solved.time_ns - solved.lower_bound_ns));
+}
+
 // Nothing fits within the margin: the plan of least peak, and among those the fastest.
 void take_floor(BuiltPlan& built, Planner& planner, const StepCosts& costs,
                 const PlanRequest& request, const ChainProblem& problem) {
-  const ChainPlan least = floor_plan(problem.chain);
-  Choice choice = least.choice;
+  ChainPlan least = floor_plan(problem.chain);
   if (problem.constant_bytes - problem.offset_bytes > least.peak_bytes) {
     // The peak lies where no plan reaches; recomputing below it would buy nothing.
     auto faster =
-        planner.solve(problem.chain, problem.constant_bytes - problem.offset_bytes, choice);
-    if (faster) choice = faster->choice;
+        planner.solve(problem.chain, problem.constant_bytes - problem.offset_bytes, least.choice);
+    if (faster) least = std::move(*faster);
   }
-  take_choice(built, costs, request, std::move(choice));
+  take_choice(built, costs, request, std::move(least.choice), std::move(least.joined));
   Plan& plan = built.plan;
   const Bytes floor = plan.predicted_peak_bytes;
   plan.feasible = floor <= request.context.budget_bytes;
   if (plan.feasible) {
-    plan.reason = describe(plan.modes) + ": the least peak, " + format_bytes(floor) +
-                  ", fits the " + budget_text(request) + " only without the margin";
+    plan.reason = describe(plan) + ": the least peak, " + format_bytes(floor) + ", fits the " +
+                  budget_text(request) + " only without the margin";
     return;
   }
   plan.reason = "infeasible: the least peak of any plan is " + format_bytes(floor) + ", budget " +
@@ -148,15 +173,22 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
     plan.reason = "everything fits: keeping all needs " + format_bytes(keep_all) + ", " +
                   budget_text(request);
   } else {
-    const ChainProblem problem = to_chain(costs);
-    auto solved = problem.constant_bytes > room.with_margin
-                      ? Result<ChainPlan>(Error{ErrorCode::kOverBudget, "constant segments"})
-                      : planner.solve(problem.chain, room.with_margin - problem.offset_bytes, warm);
+    ChainProblem problem = to_chain(costs);
+    const std::int64_t available = room.with_margin - problem.offset_bytes;
+    const bool reachable = problem.constant_bytes <= room.with_margin;
+    const Error constant{ErrorCode::kOverBudget, "constant segments"};
+    auto solved =
+        reachable ? planner.solve(problem.chain, available, warm) : Result<ChainPlan>(constant);
+    if (!solved) {
+      add_joints(costs, &problem);
+      if (reachable) solved = planner.solve(problem.chain, available, {});
+    }
     if (solved) {
-      plan.certified_gap_seconds = 1e-9 * static_cast<double>(std::max<std::int64_t>(
-                                              0, solved->time_ns - solved->lower_bound_ns));
-      take_choice(built, costs, request, early_first(costs, solved->choice));
-      plan.reason = describe(plan.modes) + ": keeping all needs " + format_bytes(keep_all) + ", " +
+      note_gap(plan, *solved);
+      const bool joint = !solved->joined.empty();
+      Choice choice = joint ? std::move(solved->choice) : early_first(costs, solved->choice);
+      take_choice(built, costs, request, std::move(choice), std::move(solved->joined));
+      plan.reason = describe(plan) + ": keeping all needs " + format_bytes(keep_all) + ", " +
                     budget_text(request);
     } else {
       take_floor(built, planner, costs, request, problem);

@@ -46,6 +46,7 @@ class Builder {
       model_.upper.layers.push_back((*costs)->upper);
       model_.point.step_seconds += (*costs)->seconds;
       add_gap(i);
+      note_following(i);
     }
     auto head = add_head();
     if (!head) return head.error();
@@ -111,8 +112,42 @@ class Builder {
           "the menu leaves layer class " + std::to_string(wanted.layer_class) + " without a mode"};
     }
     if (missing && (!request_.lenient || out.point.modes.empty())) return *missing;
+    add_output(classes, out);
     finish_seconds(out);
     return out;
+  }
+
+  // A kept forward leaves the output and what a recompute makes again. An output that the layer
+  // saves as well is made again: counted as none, so that too much is planned for, never too
+  // little.
+  void add_output(const ClassModel& classes, LayerPair& out) const {
+    const auto again = classes.recompute(Mode::full());
+    const auto find = [](const LayerCosts& layer, Mode mode) {
+      return std::ranges::find(layer.modes, mode, &LayerModeCosts::mode);
+    };
+    const auto keep = find(out.point, Mode::keep());
+    const auto full = find(out.point, Mode::full());
+    if (!again || keep == out.point.modes.end() || full == out.point.modes.end()) return;
+    const std::int64_t held = full->forward_net_bytes - full->released_bytes;
+    const std::int64_t output = keep->forward_net_bytes - again->estimate.net_bytes;
+    out.point.output_bytes = std::clamp<std::int64_t>(output, 0, std::max<std::int64_t>(0, held));
+    // What is freed early is bounded from below.
+    const std::int64_t unsure =
+        std::max<std::int64_t>(0, again->estimate.net_upper_bytes - again->estimate.net_bytes) +
+        find(out.upper, Mode::keep())->forward_net_bytes - keep->forward_net_bytes +
+        find(out.upper, Mode::full())->forward_net_bytes - full->forward_net_bytes;
+    out.upper.output_bytes = std::max<std::int64_t>(0, out.point.output_bytes - unsure);
+  }
+
+  // Layers of one class with nothing of an output's size made between them are taken to be a chain.
+  void note_following(std::size_t index) {
+    if (index == 0) return;
+    const LayerCosts& before = model_.point.layers[index - 1];
+    const LayerCosts& here = model_.point.layers[index];
+    const bool follows = here.layer_class == before.layer_class && before.output_bytes > 0 &&
+                         here.gap_net_bytes < before.output_bytes;
+    model_.point.layers[index].follows_previous = follows;
+    model_.upper.layers[index].follows_previous = follows;
   }
 
   // False: nothing is known of the mode.

@@ -51,14 +51,30 @@ class Reasoner {
 
   [[nodiscard]] std::string why(std::size_t layer) const {
     const LayerModeCosts& mode = inputs_.costs.layers[layer].modes[choice_[layer]];
+    if (is_joined(layer) || is_joined(layer + 1)) return why_joined(layer);
     return mode.mode == Mode::keep() ? why_kept(layer) : why_not_kept(layer, mode);
   }
 
  private:
+  [[nodiscard]] bool is_joined(std::size_t layer) const {
+    return layer < inputs_.joined.size() && inputs_.joined[layer] != 0;
+  }
+
+  [[nodiscard]] std::string why_joined(std::size_t layer) const {
+    std::size_t first = layer;
+    while (is_joined(first)) --first;
+    std::size_t last = layer;
+    while (is_joined(last + 1)) ++last;
+    return "recomputed as one with layers " + std::to_string(first) + " to " +
+           std::to_string(last) + ", which hold what layer " + std::to_string(first) +
+           " reads: recomputing each alone does not stay within " + room_text();
+  }
+
   [[nodiscard]] Bytes peak_with(std::size_t layer, std::uint8_t mode) const {
     Choice changed = choice_;
     if (!changed.empty()) changed[layer] = mode;
-    return inputs_.estimate.base_bytes + Bytes(step_peak_bytes(inputs_.costs, changed));
+    return inputs_.estimate.base_bytes +
+           Bytes(step_peak_bytes(inputs_.costs, changed, inputs_.joined));
   }
 
   [[nodiscard]] std::string room_text() const {

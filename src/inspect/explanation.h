@@ -45,7 +45,8 @@ struct ExplanationInputs {
   const StepStructure& structure;
   Bytes budget_bytes{0};
   std::vector<Mode> modes;
-  bool own_plan = true;  // the modes are those of the estimate's plan
+  bool own_plan = true;                   // the modes are those of the estimate's plan
+  std::vector<std::uint8_t> joined = {};  // as in Plan
 };
 
 // Errors: kInvalidArgument where the modes do not belong to the layers.

@@ -109,8 +109,9 @@ Result<Explanation> ModelView::explained(std::string_view shape_text, Bytes budg
         controller_->costs({found->shape, found->base_bytes, budget, found->gradients_present});
     if (!costs) return costs.error();
     const std::vector<Mode>& planned = modes != nullptr ? *modes : found->plan->modes;
-    return explain_plan({*found, *costs, structure_, budget, planned,
-                         modes == nullptr || *modes == found->plan->modes});
+    const bool own = modes == nullptr || *modes == found->plan->modes;
+    return explain_plan({*found, *costs, structure_, budget, planned, own,
+                         own ? found->plan->joined : std::vector<std::uint8_t>{}});
   } catch (const std::exception& error) {
     return unusable(error);
   }

@@ -115,6 +115,13 @@ void joint_backward(const StepCosts& costs, JointRange range, LiveBytes& bytes) 
 
 }  // namespace planner
 
+std::int64_t joint_backward_peak_bytes(const StepCosts& costs, std::size_t first,
+                                       std::size_t last) {
+  planner::LiveBytes bytes;
+  planner::joint_backward(costs, {first, last}, bytes);
+  return bytes.peak();
+}
+
 void add_joints(const StepCosts& costs, ChainProblem* problem) {
   const planner::Joints joints(costs);
   Chain& chain = problem->chain;

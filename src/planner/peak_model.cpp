@@ -50,10 +50,12 @@ std::int64_t most_released(const LayerCosts& layer) {
 bool is_joined(const StepCosts& costs, std::span<const std::uint8_t> choice,
                std::span<const std::uint8_t> joined, std::size_t i) {
   if (i == 0 || i >= joined.size() || joined[i] == 0) return false;
-  const auto runs_full = [&](std::size_t layer) {
-    return costs.layers[layer].modes[choice[layer]].mode == Mode::full();
+  const auto can_join = [&](std::size_t layer) {
+    const auto& modes = costs.layers[layer].modes;
+    return modes[choice[layer]].mode == Mode::full() &&
+           std::ranges::find(modes, Mode::keep(), &LayerModeCosts::mode) != modes.end();
   };
-  return runs_full(i) && runs_full(i - 1);
+  return can_join(i) && can_join(i - 1);
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
-                        joined || revoked, call.collected,
+                        joined || revoked, call.joined, call.collected,
                         state_->recovery_seconds(static_cast<std::int32_t>(i))});
   }
   return recorded;

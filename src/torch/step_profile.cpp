@@ -65,11 +65,12 @@ class ProfileBuilder {
       const Mark* begin = take(MarkKind::kForwardBegin, layer);
       const Mark* end = begin != nullptr ? take(MarkKind::kForwardEnd, layer) : nullptr;
       if (end == nullptr) return false;
-      if (i == 0 || begin->event > last->event) {
+      if (i == 0 || (begin->event > last->event && !calls_[i - 1].joined)) {
         add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, layer, *last,
             *begin);
       }
-      if (!calls_[i].collected) add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
+      if (!calls_[i].collected && !calls_[i].joined)
+        add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
       last = end;
     }
     forward_end_ = last;
@@ -82,7 +83,7 @@ class ProfileBuilder {
       const Mark* next = take(MarkKind::kBorder, static_cast<std::int32_t>(i));
       if (next == nullptr) return false;
       if (border == nullptr) {
-        add(step_key(SegmentKind::kHead), -1, *forward_end_, *next);
+        if (!calls_[i].joined) add(step_key(SegmentKind::kHead), -1, *forward_end_, *next);
       } else {
         finish_layer(i + 1, *border, *next);
       }

@@ -17,6 +17,9 @@ struct RecordedCall {
   Mode mode;
   // Its backward tells nothing of its mode: it was revoked, or is part of a joint segment.
   bool disturbed = false;
+  // It is one with the call before it, whose output goes once this one has run: its own forward and
+  // what comes right behind tell nothing of themselves.
+  bool joined = false;
   // Neither does its forward: it was searched for a menu.
   bool collected = false;
   double recovery_seconds = 0;  // by tape

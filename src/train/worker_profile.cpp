@@ -56,7 +56,8 @@ Result<ShapeProfile> profile_shape(TrainingRun& run, ProfilingPolicy& policy, st
 }  // namespace
 
 Bytes ShapeProfile::menu_floor_bytes() const {
-  const ChainProblem problem = to_chain(costs);
+  ChainProblem problem = to_chain(costs);
+  add_joints(costs, &problem);
   const std::int64_t chain = problem.offset_bytes + floor_plan(problem.chain).peak_bytes;
   return base_bytes + Bytes(std::max(chain, problem.constant_bytes));
 }

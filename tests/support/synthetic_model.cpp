@@ -37,7 +37,9 @@ void append_freed(std::vector<std::int64_t>& deltas, const std::vector<std::int6
 // A layer between its forward and its backward.
 struct SyntheticModel::Frame {
   Mode mode;
+  bool joined = false;  // one with the layer before it
   bool revoked = false;
+  bool began = false;
   std::int64_t held_bytes = 0;  // what a revocation frees
 };
 
@@ -49,6 +51,15 @@ struct SyntheticModel::Run {
   std::int64_t peak = 0;
   std::vector<Frame> frames;
 
+  // Part of a joint segment: nothing of it is recorded, as in the hook layer.
+  [[nodiscard]] bool is_joint(std::size_t i) const {
+    return frames[i].joined || (i + 1 < frames.size() && frames[i + 1].joined);
+  }
+  [[nodiscard]] std::size_t first_of_joint(std::size_t i) const {
+    while (frames[i].joined) --i;
+    return i;
+  }
+
   // Revokes until `needed` bytes fit. True: something was revoked. `in_use` is spared.
   bool make_room(std::int64_t needed, int in_use) {
     const std::int64_t budget = outcome.context.budget_bytes.count();
@@ -56,6 +67,7 @@ struct SyntheticModel::Run {
     if (budget <= 0) return false;
     for (int i = 0; i < static_cast<int>(frames.size()) && live + needed > budget; ++i) {
       Frame& frame = frames[static_cast<std::size_t>(i)];
+      if (!frame.began) break;
       if (i == in_use || frame.revoked || frame.mode != Mode::keep()) continue;
       frame.revoked = true;
       live -= frame.held_bytes;
@@ -214,6 +226,41 @@ StepContext SyntheticModel::context(const ShapeKey& shape, Bytes budget_bytes) c
   return {shape, Bytes(base), budget_bytes, gradients};
 }
 
+std::vector<SyntheticModel::Frame> SyntheticModel::frames_of(const ShapeKey& shape,
+                                                             const Plan& plan) const {
+  std::vector<Frame> frames;
+  for (int i = 0; i < layer_count(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    Mode mode = at < plan.modes.size() ? plan.modes[at] : plan.default_mode;
+    const bool first_of_class = i == 0 || i == spec_.encoder_layers;
+    if (at >= plan.modes.size() && plan.teach_first_of_class && first_of_class) mode = Mode::full();
+    const bool joined = i > 0 && at < plan.joined.size() && plan.joined[at] != 0 &&
+                        mode == Mode::full() && frames.back().mode == Mode::full();
+    frames.push_back({mode, joined, false, false, net_of(inventory(shape, i))});
+  }
+  return frames;
+}
+
+// The whole segment is recomputed by its last layer's backward, and held from there on; its random
+// states go with its first layer's.
+SyntheticModel::Deltas SyntheticModel::joint_backward(const ShapeKey& shape, int layer,
+                                                      const Run& run, bool gradients) const {
+  const auto at = static_cast<std::size_t>(layer);
+  const auto first = static_cast<int>(run.first_of_joint(at));
+  Deltas out;
+  const bool is_last = at + 1 == run.frames.size() || !run.frames[at + 1].joined;
+  if (is_last) {
+    for (int i = first; i < layer; ++i) append(out, forward(shape, i, Mode::keep()));
+    append(out, recompute(shape, layer));
+  }
+  append(out, backward(shape, layer, Mode::keep(), gradients));
+  if (layer > first) return out;
+  for (std::size_t i = at; i == at || (i < run.frames.size() && run.frames[i].joined); ++i) {
+    out.push_back(-kRngBytes);
+  }
+  return out;
+}
+
 StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& decision) {
   Run run;
   run.outcome.context = context;
@@ -225,19 +272,21 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
   const std::uint8_t present = gradients ? SegmentKey::kGradientsPresent : 0;
   const StepStructure layers = structure();
   const Plan& plan = *decision.plan;
-  int full_layers = 0;
+  run.frames = frames_of(shape, plan);
+  const auto full_layers =
+      static_cast<int>(std::ranges::count(run.frames, Mode::full(), &Frame::mode));
   for (int i = 0; i < layer_count(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     const auto [layer_class, variant] = layers.layers[at];
-    Mode mode = at < plan.modes.size() ? plan.modes[at] : plan.default_mode;
-    const bool first_of_class = i == 0 || i == spec_.encoder_layers;
-    if (at >= plan.modes.size() && plan.teach_first_of_class && first_of_class) mode = Mode::full();
-    if (mode == Mode::full()) ++full_layers;
+    const Mode mode = run.frames[at].mode;
+    const bool recording = std::exchange(run.record, run.record && !run.is_joint(at));
     run.play({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, i, gap(shape, i),
              0, -1);
     run.play({SegmentKind::kForward, layer_class, mode, variant}, i, forward(shape, i, mode),
              forward_seconds(shape, i), -1);
-    run.frames.push_back({mode, false, net_of(inventory(shape, i))});
+    run.record = recording;
+    run.frames[at].began = true;
+    if (run.frames[at].joined) run.live -= unit(shape, i - 1);
   }
   run.play({SegmentKind::kHead, 0, Mode::keep(), present}, -1, head(shape, gradients, full_layers),
            1e-4, -1);
@@ -246,7 +295,9 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
     Frame& frame = run.frames[static_cast<std::size_t>(i)];
     Deltas deltas = backward(shape, i, frame.revoked ? Mode::full() : frame.mode, gradients);
     if (frame.revoked) deltas.push_back(kRngBytes);  // a kept frame saved none
-    const bool record = std::exchange(run.record, run.record && !frame.revoked);
+    const bool joint = run.is_joint(static_cast<std::size_t>(i));
+    if (joint) deltas = joint_backward(shape, i, run, gradients);
+    const bool record = std::exchange(run.record, run.record && !frame.revoked && !joint);
     const bool again = frame.mode == Mode::full() || frame.revoked;
     if (again) ++run.outcome.recomputed_layers;
     if (frame.mode.kind == Mode::Kind::kSelective && run.record) {
@@ -265,7 +316,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
            {part, net_of(part), peak_of(part), forward_seconds(shape, i)}});
     }
     run.record = record;
-    frame.mode = Mode::full();  // nothing left to revoke
+    frame.revoked = true;  // nothing left to revoke
   }
   run.play({SegmentKind::kEpilogue, 0, Mode::keep(), present}, -1, epilogue(shape, gradients), 0,
            -1);
@@ -285,6 +336,8 @@ StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_prese
   for (int i = 0; i < layer_count(); ++i) {
     LayerCosts layer;
     layer.layer_class = decodes(i) ? 1 : 0;
+    layer.output_bytes = unit(shape, i);
+    layer.follows_previous = i > 0 && i != spec_.encoder_layers;
     layer.gap_net_bytes = net_of(gap(shape, i));
     layer.gap_peak_bytes = peak_of(gap(shape, i));
     layer.residue_bytes = net_of(forward(shape, i, Mode::keep())) +

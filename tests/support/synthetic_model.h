@@ -62,6 +62,9 @@ class SyntheticModel {
   [[nodiscard]] Deltas dropped(const ShapeKey& shape, int layer, Mode mode) const;
   [[nodiscard]] double extra_seconds(const ShapeKey& shape, int layer, Mode mode) const;
   [[nodiscard]] Deltas backward(const ShapeKey& shape, int layer, Mode mode, bool gradients) const;
+  [[nodiscard]] std::vector<Frame> frames_of(const ShapeKey& shape, const Plan& plan) const;
+  [[nodiscard]] Deltas joint_backward(const ShapeKey& shape, int layer, const Run& run,
+                                      bool gradients) const;
   [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients, int full_layers) const;
   [[nodiscard]] Deltas epilogue(const ShapeKey& shape, bool gradients) const;
   [[nodiscard]] Deltas optimizer(const ShapeKey& shape, bool steps, bool first) const;

@@ -33,6 +33,9 @@ struct Chain {
   // reach below the floor of the layers one by one and are planned only there.
   std::vector<std::vector<ChainJoint>> joints;
   std::vector<std::uint8_t> joint_choice;  // [i]: the mode of layer i that a joint stands for
+  // Of the step with every layer in its fastest mode: what a gap is small against. 0: unknown, then
+  // three times the slowest choice's extra time.
+  std::int64_t step_ns = 0;
 };
 
 // A choice of modes with its exact peak and time.
@@ -55,6 +58,10 @@ struct PlannerOptions {
   std::int32_t first_cells = 512;    // table of the first stage
   std::int32_t second_cells = 1024;  // table of the second stage
   std::int32_t frontier_cells = 2048;
+  // Where the certified gap is above this share of the step's time, branch and bound looks for a
+  // better plan or a better bound, and keeps about so many states; 0: never.
+  double good_enough_gap = 5e-4;
+  std::int32_t proof_states = 2048;  // at most 2^24
 };
 
 // The least R_1 that any plan reaches, joint segments included, and the plan that reaches it.

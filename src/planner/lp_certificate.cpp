@@ -153,6 +153,30 @@ double LpCertificate::certify(const Candidates& candidates, double budget) const
   return bound - size * static_cast<double>(layers + 8) * std::numeric_limits<double>::epsilon();
 }
 
+void LpCertificate::prepare_rest(const Candidates& candidates, std::int64_t budget_bytes) {
+  const std::size_t layers = candidates.layers();
+  const auto tail = static_cast<double>(candidates.tail_bytes());
+  rest_.assign(layers + 1, slope_[layers] * tail);
+  double size = slope_[layers] * std::abs(tail);
+  for (std::size_t i = layers; i-- > 0;) {
+    const double later = slope_[i + 1];
+    const double here = slope_[i] - slope_[i + 1];
+    double least = std::numeric_limits<double>::infinity();
+    for (const Candidate& mode : candidates.of(i)) {
+      least = std::min(least, static_cast<double>(mode.time_ns) +
+                                  later * static_cast<double>(mode.kept_bytes) +
+                                  here * static_cast<double>(mode.peak_bytes));
+    }
+    rest_[i] = rest_[i + 1] + least;
+    size += sizes_[i].time + (later + slope_[0]) * sizes_[i].kept + here * sizes_[i].peak;
+  }
+  // As in certify(); a room is the budget less what some layers hold.
+  size += slope_[0] * std::abs(static_cast<double>(budget_bytes));
+  const double error =
+      size * static_cast<double>(layers + 8) * std::numeric_limits<double>::epsilon();
+  for (double& rest : rest_) rest -= error;
+}
+
 std::size_t LpCertificate::cheapest(const Candidates& candidates, std::size_t layer) const {
   const auto modes = candidates.of(layer);
   std::size_t best = 0;

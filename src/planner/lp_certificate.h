@@ -20,6 +20,14 @@ class LpCertificate {
   // Requires: budget_bytes >= candidates.floors()[0].
   std::int64_t bound_ns(const Candidates& candidates, std::int64_t budget_bytes);
 
+  // Makes least_ns() ready with the multipliers of the last bound_ns. Requires: the same arguments.
+  void prepare_rest(const Candidates& candidates, std::int64_t budget_bytes);
+  // No choice of the layers from `layer` on within `room_bytes` takes less.
+  [[nodiscard]] std::int64_t least_ns(std::size_t layer, std::int64_t room_bytes) const {
+    const double bound = rest_[layer] - slope_[layer] * static_cast<double>(room_bytes);
+    return bound > 0 ? static_cast<std::int64_t>(bound) : 0;
+  }
+
   // The choice that follows the multipliers of the last bound_ns as far as it fits.
   void round(const Candidates& candidates, std::int64_t budget_bytes, Choice* choice) const;
 
@@ -60,6 +68,7 @@ class LpCertificate {
   std::vector<double> saved_;  // theta_i
   std::vector<double> slope_;  // lam_i of layer i; the last is of the tail
   std::vector<double> best_slope_;
+  std::vector<double> rest_;  // [i]: the bound of the layers from i on, were there no room at all
   std::vector<std::uint64_t> unbought_;  // bits by rank
   std::vector<double> left_bytes_;       // by rank
   std::vector<std::size_t> hull_;

@@ -116,6 +116,7 @@ double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> 
 ChainProblem to_chain(const StepCosts& costs) {
   ChainProblem problem;
   Chain& chain = problem.chain;
+  chain.step_ns = to_nanoseconds(costs.step_seconds);
   const std::size_t count = costs.layers.size();
   problem.offset_bytes = count == 0 ? 0 : costs.layers[0].gap_net_bytes;
   chain.layers.resize(count);

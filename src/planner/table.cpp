@@ -46,7 +46,7 @@ std::int32_t Table::load_modes(std::size_t layer) {
     most_over_ns = std::max(most_over_ns, cells_.cell_ns() * cells - all[n].time_ns);
     modes_.push_back({cells, bytes_->kept(n), bytes_->peak(n), 0});
   }
-  rounded_up_ns_ += most_over_ns;
+  rounded_up_ns_[layer] = rounded_up_ns_[layer + 1] + most_over_ns;
   return modes_.back().cells;  // ascending in time; the fastest mode is always in range
 }
 
@@ -54,7 +54,7 @@ void Table::build(const Candidates& candidates, const ScaledBytes& bytes, const 
   candidates_ = &candidates;
   bytes_ = &bytes;
   cells_ = cells;
-  rounded_up_ns_ = 0;
+  rounded_up_ns_.assign(candidates.layers() + 1, 0);
   mode_cells_.resize(candidates.all().size());
   reserve_rows(candidates.layers());
   const RowKernels& kernels = row_kernels();
@@ -114,7 +114,26 @@ bool Table::plan(std::int32_t budget_units, Choice* choice) const {
 
 std::int64_t Table::lower_bound_ns(std::int32_t optimistic_units) const {
   const std::int64_t rounded_ns = first_cell(optimistic_units) * cells_.cell_ns();
-  return std::max<std::int64_t>(0, rounded_ns - rounded_up_ns_);
+  return std::max<std::int64_t>(0, rounded_ns - rounded_up_ns_[0]);
+}
+
+std::int64_t Table::least_ns(std::size_t layer, std::int64_t room_bytes, std::int32_t* from) const {
+  const std::int32_t units = bytes_->optimistic_units(room_bytes);
+  const std::int32_t* cells = row(layer);
+  const std::int32_t count = longest_[layer] + 1;
+  // Cells before `low` are too much; steps double, for the next is often near.
+  std::int32_t low = *from;
+  std::int32_t step = 1;
+  while (low + step <= count && cells[low + step - 1] > units) {
+    low += step;
+    step *= 2;
+  }
+  const std::int32_t high = std::min(low + step, count);
+  const std::int32_t* found = std::partition_point(
+      cells + low, cells + high, [units](std::int32_t value) { return value > units; });
+  *from = static_cast<std::int32_t>(found - cells);
+  if (*from == count) return std::numeric_limits<std::int64_t>::max();
+  return std::max<std::int64_t>(0, *from * cells_.cell_ns() - rounded_up_ns_[layer]);
 }
 
 }  // namespace pudica::planner

@@ -46,6 +46,12 @@ class Table {
   // `optimistic_units`: ScaledBytes::optimistic_units of the budget.
   [[nodiscard]] std::int64_t lower_bound_ns(std::int32_t optimistic_units) const;
 
+  // The same of the layers from `layer` on, within `room_bytes`; the largest int64 where none takes
+  // range_ns or less. `from`: where to look first; set to where it was found. Requires: no more
+  // room than when `from` was set.
+  [[nodiscard]] std::int64_t least_ns(std::size_t layer, std::int64_t room_bytes,
+                                      std::int32_t* from) const;
+
  private:
   [[nodiscard]] std::int32_t* row(std::size_t layer) { return rows_.data() + offset(layer); }
   [[nodiscard]] const std::int32_t* row(std::size_t layer) const {
@@ -65,7 +71,8 @@ class Table {
   const Candidates* candidates_ = nullptr;
   const ScaledBytes* bytes_ = nullptr;
   TimeCells cells_;
-  std::int64_t rounded_up_ns_ = 0;  // E+: most by which rounded time exceeds time
+  // [i]: E+ of the layers from i on: most by which their rounded time exceeds their time
+  std::vector<std::int64_t> rounded_up_ns_;
   std::vector<std::int32_t> rows_;
   // [i]: rounded time of the slowest choice of the layers from i on. Past it every choice is in
   // reach and the row stays as it is; what is stored there is of no use.

@@ -9,6 +9,7 @@
 #include "planner/joint_planner.h"
 #include "planner/lp_certificate.h"
 #include "planner/polish.h"
+#include "planner/proof.h"
 #include "planner/saturating.h"
 #include "planner/scaling.h"
 #include "planner/table.h"
@@ -29,6 +30,11 @@ Error over_budget(std::int64_t floor_bytes, std::int64_t available_bytes) {
                    with_count(saturating_subtract(floor_bytes, available_bytes))};
 }
 
+// A gap that the first search leaves this many times what is good enough is rare, and worth a
+// second of so many times the states.
+constexpr std::int64_t kLooseGaps = 5;
+constexpr std::int32_t kMoreStates = 16;
+
 // Stage one plans on a coarse table over all times in reach, stage two on a finer one over the
 // times up to the best plan known, whose cells are therefore smaller. A table's loss is less than
 // a cell a layer.
@@ -45,9 +51,10 @@ class TwoStagePlanner final : public Planner {
   void offer_trial();
   bool offer_warm(const Chain& chain, std::span<const std::uint8_t> warm);
   void run_table(std::int32_t wanted_cells);
+  void prove(const Chain& chain);
   Result<ChainPlan> solve_with_joints(const Chain& chain, std::int64_t available_bytes);
   [[nodiscard]] ChainPlan finish(const Chain& chain) const;
-  [[nodiscard]] bool proven() const { return bound_ns_ >= best_ns_; }
+  [[nodiscard]] bool proven() const { return best_.bound_ns >= best_.time_ns; }
 
   PlannerOptions options_;
   Candidates candidates_;
@@ -57,22 +64,21 @@ class TwoStagePlanner final : public Planner {
   Table table_;
   FrontierPass frontier_;
   JointPlanner joints_;
+  Proof proof_;
 
   // Of the call in progress; times are over the fastest choice.
   std::int64_t budget_bytes_ = 0;
   Choice trial_;
-  Choice best_;
-  std::int64_t best_ns_ = 0;
-  std::int64_t bound_ns_ = 0;
+  Incumbent best_;
 };
 
 void TwoStagePlanner::offer_trial() {
   if (candidates_.totals(trial_).peak_bytes > budget_bytes_) return;
   polish_.run(candidates_, budget_bytes_, &trial_);
   const std::int64_t time_ns = candidates_.totals(trial_).time_ns;
-  if (time_ns >= best_ns_) return;
-  best_ns_ = time_ns;
-  best_.swap(trial_);
+  if (time_ns >= best_.time_ns) return;
+  best_.time_ns = time_ns;
+  best_.choice.swap(trial_);
 }
 
 bool TwoStagePlanner::offer_warm(const Chain& chain, std::span<const std::uint8_t> warm) {
@@ -89,22 +95,36 @@ bool TwoStagePlanner::offer_warm(const Chain& chain, std::span<const std::uint8_
 
 void TwoStagePlanner::run_table(std::int32_t wanted_cells) {
   TimeCells cells;
-  cells.set(candidates_.layers(), table_cells(candidates_.layers(), wanted_cells), best_ns_);
+  cells.set(candidates_.layers(), table_cells(candidates_.layers(), wanted_cells), best_.time_ns);
   table_.build(candidates_, bytes_, cells);
-  // A plan of best_ns_ or less is in the table's range, so the bound holds against it.
+  // A plan of best_.time_ns or less is in the table's range, so the bound holds against it.
   const std::int64_t bound = table_.lower_bound_ns(bytes_.optimistic_units(budget_bytes_));
-  bound_ns_ = std::max(bound_ns_, std::min(bound, best_ns_));
+  best_.bound_ns = std::max(best_.bound_ns, std::min(bound, best_.time_ns));
   if (table_.plan(bytes_.safe_units(budget_bytes_), &trial_)) offer_trial();
 }
 
+void TwoStagePlanner::prove(const Chain& chain) {
+  const double step_ns = chain.step_ns > 0 ? static_cast<double>(chain.step_ns)
+                                           : 3.0 * static_cast<double>(candidates_.slowest_ns());
+  const auto enough_ns = static_cast<std::int64_t>(options_.good_enough_gap * step_ns);
+  if (options_.proof_states <= 0 || best_.time_ns - best_.bound_ns <= enough_ns) return;
+  certificate_.prepare_rest(candidates_, budget_bytes_);
+  ProofOptions proof{.good_enough_ns = enough_ns, .states = options_.proof_states};
+  proof_.run(candidates_, certificate_, table_, budget_bytes_, proof, &best_);
+  if (best_.time_ns - best_.bound_ns <= kLooseGaps * enough_ns) return;
+  proof.states *= kMoreStates;
+  proof_.run(candidates_, certificate_, table_, budget_bytes_, proof, &best_);
+}
+
 ChainPlan TwoStagePlanner::finish(const Chain& chain) const {
-  Choice sources = best_;
+  Choice sources = best_.choice;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     sources[i] = candidates_.of(i)[sources[i]].source;
   }
   ChainPlan plan = evaluate(chain, sources);
   if (plan.peak_bytes > budget_bytes_) throw BugError("planner: the plan does not fit");
-  plan.lower_bound_ns = saturating_add(candidates_.fastest_ns(), std::min(bound_ns_, best_ns_));
+  plan.lower_bound_ns =
+      saturating_add(candidates_.fastest_ns(), std::min(best_.bound_ns, best_.time_ns));
   return plan;
 }
 
@@ -117,17 +137,17 @@ Result<ChainPlan> TwoStagePlanner::solve(const Chain& chain, std::int64_t availa
     return solve_with_joints(chain, available_bytes);
   }
   budget_bytes_ = available_bytes;
-  bound_ns_ = 0;
-  best_.assign(candidates_.layers(), 0);
-  best_ns_ = 0;
-  if (candidates_.totals(best_).peak_bytes <= budget_bytes_) return finish(chain);
+  best_.bound_ns = 0;
+  best_.choice.assign(candidates_.layers(), 0);
+  best_.time_ns = 0;
+  if (candidates_.totals(best_.choice).peak_bytes <= budget_bytes_) return finish(chain);
 
   // Something that fits in exact bytes comes first: the tables round bytes up, and near the floor
   // may find nothing.
-  fastest_first(candidates_, budget_bytes_, &best_);
-  polish_.run(candidates_, budget_bytes_, &best_);
-  best_ns_ = candidates_.totals(best_).time_ns;
-  bound_ns_ = certificate_.bound_ns(candidates_, budget_bytes_);
+  fastest_first(candidates_, budget_bytes_, &best_.choice);
+  polish_.run(candidates_, budget_bytes_, &best_.choice);
+  best_.time_ns = candidates_.totals(best_.choice).time_ns;
+  best_.bound_ns = certificate_.bound_ns(candidates_, budget_bytes_);
   certificate_.round(candidates_, budget_bytes_, &trial_);
   offer_trial();
   const bool warm_fits = offer_warm(chain, warm);
@@ -136,6 +156,7 @@ Result<ChainPlan> TwoStagePlanner::solve(const Chain& chain, std::int64_t availa
   bytes_.scale(candidates_);
   if (!warm_fits) run_table(options_.first_cells);
   if (!proven()) run_table(options_.second_cells);
+  if (!proven()) prove(chain);
   return finish(chain);
 }
 

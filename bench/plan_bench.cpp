@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "bench/harness.h"
+#include "pudica/peak_model.h"
 #include "pudica/planner.h"
 
 namespace {
@@ -94,6 +96,9 @@ std::vector<ChainMode> own_layer(const Row& row, Random& random) {
   return layer;
 }
 
+// A step is three times the layers' forward.
+double step_ns(const Row& row) { return 3.0 * static_cast<double>(row.layers) * 100 * kPercentNs; }
+
 Chain make_chain(const Row& row, Random& random) {
   std::vector<double> jitter;
   for (std::size_t m = 0; m < std::size(kMenu); ++m) jitter.push_back(uniform(random, 0.85, 1.15));
@@ -108,6 +113,7 @@ Chain make_chain(const Row& row, Random& random) {
     gradients += layer_gradients * (row.heterogeneous ? uniform(random, 0.5, 2) : 1);
   }
   chain.tail_bytes = to_bytes(uniform(random, 2, 30));
+  chain.step_ns = static_cast<std::int64_t>(step_ns(row));
   return chain;
 }
 
@@ -130,9 +136,6 @@ double microseconds_of(auto&& call) {
   }
   return least;
 }
-
-// A step is three times the layers' forward.
-double step_ns(const Row& row) { return 3.0 * static_cast<double>(row.layers) * 100 * kPercentNs; }
 
 void run(const Row& row, std::int64_t calls, Random& random, pudica::bench::Report& report) {
   const auto planner = pudica::make_planner({});
@@ -165,7 +168,70 @@ void run(const Row& row, std::int64_t calls, Random& random, pudica::bench::Repo
   report.add(name + ": points of the frontier", "count", std::move(points));
   report.add(name + ": solve", "us", std::move(solve_us));
   report.add(name + ": solve, warm", "us", std::move(warm_us));
+  const double mean = std::accumulate(gap_percent.begin(), gap_percent.end(), 0.0) /
+                      static_cast<double>(gap_percent.size());
   report.add(name + ": certified gap", "% step", std::move(gap_percent));
+  report.add(name + ": certified gap, mean", "% step", {mean});
+}
+
+// Layers of the menu above, recomputed alone or as one: below the floor of single layers.
+pudica::StepCosts deep_costs(std::size_t layers, Random& random) {
+  pudica::StepCosts costs;
+  const double size = uniform(random, 0.5, 2);
+  for (std::size_t i = 0; i < layers; ++i) {
+    pudica::LayerCosts& layer = costs.layers.emplace_back();
+    layer.output_bytes = to_bytes(size);
+    layer.follows_previous = i > 0;
+    for (std::size_t m = 0; m < std::size(kMenu); ++m) {
+      const MenuStep& menu = kMenu[m];
+      pudica::LayerModeCosts& mode = layer.modes.emplace_back();
+      mode.mode = m == 0 ? pudica::Mode::keep()
+                         : pudica::Mode::selective(static_cast<std::uint16_t>(m - 1));
+      mode.forward_net_bytes = to_bytes(menu.kept * size);
+      mode.forward_peak_bytes = to_bytes(menu.forward * size);
+      mode.backward_peak_bytes = to_bytes((menu.backward - menu.kept) * size);
+      mode.extra_seconds = menu.time * kPercentNs * 1e-9;
+    }
+    pudica::LayerModeCosts full = layer.modes.back();
+    full.mode = pudica::Mode::full();
+    full.forward_net_bytes = to_bytes(size);
+    full.backward_peak_bytes = to_bytes(21.1 * size);
+    full.extra_seconds = 100 * kPercentNs * 1e-9;
+    layer.modes.push_back(full);
+  }
+  return costs;
+}
+
+void run_joint(std::size_t layers, std::int64_t calls, Random& random,
+               pudica::bench::Report& report) {
+  const auto planner = pudica::make_planner({});
+  std::vector<double> solve_us;
+  std::vector<double> gap_percent;
+  std::vector<double> floor_percent;
+  for (std::int64_t n = 0; n < calls; ++n) {
+    const pudica::StepCosts costs = deep_costs(layers, random);
+    const std::vector<std::uint8_t> full(layers, std::size(kMenu));
+    pudica::ChainProblem problem = pudica::to_chain(costs);
+    const std::int64_t flat = pudica::floor_plan(problem.chain).peak_bytes;
+    pudica::add_joints(costs, &problem);
+    const std::int64_t floor = pudica::floor_plan(problem.chain).peak_bytes;
+    const auto all = static_cast<double>(pudica::step_peak_bytes(costs, full));
+    floor_percent.push_back(static_cast<double>(floor) / all * 100);
+    const auto budget = floor + static_cast<std::int64_t>(uniform(random, 0, 1) *
+                                                          static_cast<double>(flat - floor));
+    pudica::ChainPlan plan;
+    solve_us.push_back(microseconds_of([&] {
+      pudica::ChainProblem again = pudica::to_chain(costs);
+      pudica::add_joints(costs, &again);
+      plan = *planner->solve(again.chain, std::min(budget, flat - 1), {});
+    }));
+    const double step = 3.0 * static_cast<double>(layers) * 100 * kPercentNs;
+    gap_percent.push_back(static_cast<double>(plan.time_ns - plan.lower_bound_ns) / step * 100);
+  }
+  const std::string name = std::to_string(layers) + "x12 joint";
+  report.add(name + ": solve", "us", std::move(solve_us));
+  report.add(name + ": certified gap", "% step", std::move(gap_percent));
+  report.add(name + ": floor", "% of checkpoint-all", std::move(floor_percent));
 }
 
 }  // namespace
@@ -174,14 +240,17 @@ int main(int argc, char** argv) {
   constexpr std::uint64_t kSeed = 7;
   const auto arguments = pudica::bench::parse_arguments(argc, argv, 1000);
   pudica::bench::Report report("plan", kSeed);
-  constexpr Row kRows[] = {{"8x11 uniform", 8, 11, false},
-                           {"24x2 uniform", 24, 2, false},
-                           {"24x11 uniform", 24, 11, false},
-                           {"80x4 heterogeneous", 80, 4, true},
-                           {"128x11 heterogeneous", 128, 11, true}};
+  constexpr Row kRows[] = {
+      {"8x11 uniform", 8, 11, false},      {"24x2 uniform", 24, 2, false},
+      {"24x11 uniform", 24, 11, false},    {"48x2 uniform", 48, 2, false},
+      {"80x4 heterogeneous", 80, 4, true}, {"128x11 heterogeneous", 128, 11, true}};
   for (const Row& row : kRows) {
     Random random(kSeed);
     run(row, arguments.calls, random, report);
+  }
+  for (const std::size_t layers : {32, 128}) {
+    Random random(kSeed);
+    run_joint(layers, std::max<std::int64_t>(1, arguments.calls / 10), random, report);
   }
   return report.write(arguments);
 }

@@ -10,6 +10,11 @@ namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
+// What cells turn away adds up over the layers.
+std::size_t cells_for(std::size_t layers) {
+  return std::clamp<std::size_t>(16 * layers, 256, 1024);
+}
+
 }  // namespace
 
 void JointPlanner::load_steps(const Chain& chain, const Candidates& candidates, std::size_t layer) {
@@ -72,6 +77,7 @@ void JointPlanner::for_each_plan(std::size_t layer, Take&& take) const {
           std::max(step.mode.peak_bytes, saturating_add(step.mode.kept_bytes, point->bytes));
       if (bytes > rooms_[layer]) break;
       take(Point{bytes, saturating_add(step.mode.time_ns, point->time_ns),
+                 saturating_add(step.mode.time_ns, point->bound_ns),
                  static_cast<std::uint32_t>(point - behind.begin()), step.source, step.length});
     }
   }
@@ -87,26 +93,32 @@ void JointPlanner::build_list(std::size_t layer) {
     slowest = std::max(slowest, point.time_ns);
   });
   if (fastest == kMost) return;
-  const std::int64_t cell_ns = (slowest - fastest) / static_cast<std::int64_t>(kCells) + 1;
-  cells_.assign(kCells, Cell{});
+  const auto count = static_cast<std::int64_t>(cells_.size());
+  const std::int64_t cell_ns = (slowest - fastest) / count + 1;
+  std::ranges::fill(cells_, Cell{});
   for_each_plan(layer, [&](const Point& point) {
     Cell& cell = cells_[static_cast<std::size_t>((point.time_ns - fastest) / cell_ns)];
+    const std::int64_t bound_ns =
+        cell.used ? std::min(cell.best.bound_ns, point.bound_ns) : point.bound_ns;
     const bool better = !cell.used || point.bytes < cell.best.bytes ||
                         (point.bytes == cell.best.bytes && point.time_ns < cell.best.time_ns);
-    cell.least_ns = cell.used ? std::min(cell.least_ns, point.time_ns) : point.time_ns;
-    cell.used = true;
     if (better) cell.best = point;
+    cell.best.bound_ns = bound_ns;
+    cell.used = true;
   });
-  std::int64_t loss = 0;
-  std::int64_t least_bytes = kMost;
   for (const Cell& cell : cells_) {  // time ascending
-    if (!cell.used || cell.best.bytes >= least_bytes) continue;
-    least_bytes = cell.best.bytes;
-    loss = std::max(loss, cell.best.time_ns - cell.least_ns);
-    list.push_back(cell.best);
+    if (!cell.used) continue;
+    if (list.empty() || cell.best.bytes < list.back().bytes) {
+      list.push_back(cell.best);
+    } else {
+      list.back().bound_ns = std::min(list.back().bound_ns, cell.best.bound_ns);
+    }
   }
   std::ranges::reverse(list);
-  loss_ns_ = saturating_add(loss_ns_, loss);
+  // A faster plan may stand for what a slower one stands for: see for_each_plan.
+  for (std::size_t n = 1; n < list.size(); ++n) {
+    list[n].bound_ns = std::min(list[n].bound_ns, list[n - 1].bound_ns);
+  }
 }
 
 std::optional<ChainPlan> JointPlanner::solve(const Chain& chain, const Candidates& candidates,
@@ -114,8 +126,8 @@ std::optional<ChainPlan> JointPlanner::solve(const Chain& chain, const Candidate
   const std::size_t layers = candidates.layers();
   compute_rooms(chain, candidates, budget_bytes);
   lists_.resize(layers + 1);
-  loss_ns_ = 0;
-  lists_[layers].assign(1, Point{candidates.tail_bytes(), 0, 0, 0, 0});
+  cells_.resize(cells_for(layers));
+  lists_[layers].assign(1, Point{.bytes = candidates.tail_bytes()});
   if (candidates.tail_bytes() > rooms_[layers]) return std::nullopt;
   for (std::size_t i = layers; i-- > 0;) {
     load_steps(chain, candidates, i);
@@ -140,7 +152,7 @@ ChainPlan JointPlanner::trace(const Chain& chain, const Point& begin) const {
   }
   ChainPlan plan = evaluate(chain, choice, joined);
   if (plan.peak_bytes != begin.bytes) throw BugError("joint planner: a plan cannot be traced");
-  plan.lower_bound_ns = std::max<std::int64_t>(0, saturating_subtract(plan.time_ns, loss_ns_));
+  plan.lower_bound_ns = std::max<std::int64_t>(0, begin.bound_ns);
   return plan;
 }
 

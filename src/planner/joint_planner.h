@@ -12,8 +12,8 @@ namespace pudica::planner {
 
 // Bounded lists over the suffix recursion R_i = max(W, s + R_{i+1}), where a joint segment skips to
 // the layer behind it. Each list is cut into cells of time, and a cell holds the plan of least
-// bytes: exact bytes and time of a real plan. What a cell turned away bounds the loss. Keeps its
-// buffers. Not thread-safe.
+// bytes: exact bytes and time of a real plan, which stands for what the cell turned away and knows
+// how fast that was. Keeps its buffers. Not thread-safe.
 class JointPlanner {
  public:
   // The least R_1 that a plan with joint segments reaches.
@@ -28,19 +28,17 @@ class JointPlanner {
   [[nodiscard]] std::vector<FrontierPoint> points_below(std::int64_t below_bytes) const;
 
  private:
-  static constexpr std::size_t kCells = 512;
-
   // A plan of the layers from some layer on.
   struct Point {
     std::int64_t bytes = 0;  // R of it
     std::int64_t time_ns = 0;
-    std::uint32_t next = 0;   // point of the layer behind
-    std::uint8_t source = 0;  // mode of the layer, where it stands alone
-    std::uint8_t length = 1;  // layers
+    std::int64_t bound_ns = 0;  // no plan that this one stands for is faster
+    std::uint32_t next = 0;     // point of the layer behind
+    std::uint8_t source = 0;    // mode of the layer, where it stands alone
+    std::uint8_t length = 1;    // layers
   };
   struct Cell {
     Point best;
-    std::int64_t least_ns = 0;  // of all that fell into it
     bool used = false;
   };
   // How a list grows out of one behind it.
@@ -62,7 +60,6 @@ class JointPlanner {
   std::vector<std::int64_t> rooms_;        // [i]: what R_i may be at most
   std::vector<Step> steps_;                // of the layer at hand
   std::vector<Cell> cells_;
-  std::int64_t loss_ns_ = 0;
 };
 
 }  // namespace pudica::planner

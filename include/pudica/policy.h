@@ -24,7 +24,9 @@ struct StepStructure {
   };
   // The selective modes of a class, as the hook layer found them.
   struct Menu {
-    std::uint64_t id = 0;            // equal menus have equal ids; 0: none
+    static constexpr std::uint64_t kNone = 1;  // searched for, and there is none
+    // Equal menus of equal classes have equal ids, in every process; 0: not known yet.
+    std::uint64_t id = 0;
     std::vector<std::string> steps;  // selective:0, selective:1, ... in words
     bool operator==(const Menu&) const = default;
   };
@@ -65,6 +67,7 @@ struct StepOutcome {
   bool failed = false;  // the step did not end (exception); its measurements are partial
   std::vector<SegmentObservation> segments;  // empty unless recorded
   std::int64_t recomputed_layers = 0;        // layer calls run again, by plan or after a revocation
+  bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
 };
 
 // Not thread-safe: one owner thread. Never throws for any sequence of valid calls.

@@ -115,7 +115,7 @@ class CudaMeter final : public Meter {
     while (delta > largest && !largest_block_.compare_exchange_weak(largest, delta)) {
     }
     Recorder* recorder = recorder_.load(std::memory_order_relaxed);
-    if (recorder != nullptr && !this_thread_is_revoking()) recorder->event(delta);
+    if (recorder != nullptr && this_thread_is_recorded()) recorder->event(delta);
   }
 
   [[nodiscard]] std::int64_t largest_segment() const {

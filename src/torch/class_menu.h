@@ -9,6 +9,7 @@
 
 #include <c10/core/Storage.h>
 
+#include "pudica/policy.h"
 #include "torch/tape.h"
 
 namespace pudica::hooks {
@@ -19,7 +20,7 @@ struct MenuStep {
   std::vector<std::uint32_t> dropped;  // recovered by operators; one slot a storage
   std::vector<std::uint32_t> packed;   // held as bits
   std::int64_t freed_bytes = 0;        // at the shape of the collecting call
-  double seconds = 0;                  // recovery at that shape, forward's operators' times
+  double seconds = 0;                  // recovery at that call, forward's operators' times
   std::vector<std::string> operators;  // run again, in order
 };
 
@@ -28,10 +29,11 @@ std::string to_string(const MenuStep& step);
 
 // Immutable once made.
 struct ClassMenu {
-  std::uint64_t id = 0;              // of its steps: equal menus of equal classes have equal ids
+  static constexpr std::uint64_t kNone = StepStructure::Menu::kNone;
+  std::uint64_t id = 0;  // of its operators and steps: equal in every process; more than kNone
   std::uint64_t signature = 0;       // of the operators it is for
-  std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more time
-  std::vector<std::uint32_t> order;  // every candidate, least time per byte first
+  std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more work
+  std::vector<std::uint32_t> order;  // every candidate, least work per byte first
   std::vector<double> order_price_us;  // microseconds per byte of each, in that order
 };
 
@@ -42,9 +44,10 @@ struct Collection {
   const std::vector<c10::Storage>& bytes_of;
 };
 
-// The lower hull of (bytes kept, time) over sets of candidates, at most `most_steps` points.
-// Candidates reproduce themselves to the bit: each is recovered once and compared. Null: nothing
-// can be dropped. Deterministic but for the times measured.
+// The lower hull of (bytes kept, work) over sets of candidates, at most `most_steps` points; work
+// as operator_work.h has it, so that what is chosen does not depend on a clock, nor on the shape
+// where the layer's tensors grow alike with it. Candidates reproduce themselves to the bit: each is
+// recovered once and compared. Null: nothing can be dropped. (menu_finder.cpp)
 std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps);
 
 // The tapes of one layer class: collects until its menu is known. Thread-safe.
@@ -55,6 +58,8 @@ class ClassTapes {
   void collected(const Collection& call);
   // Null: none yet, or none to be had.
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu() const;
+  // It was searched for in vain, or withdrawn.
+  [[nodiscard]] bool has_none() const;
   // A call ran other operators than the menu is for, and was kept. Where that is the rule, the menu
   // is withdrawn.
   void met_stranger();
@@ -66,6 +71,7 @@ class ClassTapes {
 
   mutable std::mutex mutex_;
   int collections_ = 0;
+  bool searching_ = false;
   int strangers_ = 0;
   std::shared_ptr<const ClassMenu> menu_;
 };

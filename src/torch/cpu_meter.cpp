@@ -103,7 +103,7 @@ class CpuMeter final : public Meter {
 
   void record(std::int64_t delta) {
     Recorder* recorder = recorder_.load(std::memory_order_relaxed);
-    if (recorder != nullptr && !this_thread_is_revoking()) recorder->event(delta);
+    if (recorder != nullptr && this_thread_is_recorded()) recorder->event(delta);
   }
 
   void make_room(std::int64_t bytes) {

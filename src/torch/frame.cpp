@@ -140,7 +140,7 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
     const std::lock_guard lock(mutex_);
     parts_.push_back(std::move(part));
   }
-  begin_tape();
+  begin_tape(inputs);
   open_part_ = std::make_unique<OpenPart>(shared_from_this(), tape_.get());
 }
 

@@ -108,7 +108,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] std::size_t slot_count() const { return slots_.size(); }
   // Recovery is by tape: the class's menu fits this call. After finish().
   [[nodiscard]] bool taped() const { return state_ == State::kTaped; }
-  // This call was searched for its class's menu, which disturbs what is measured. After finish().
+  // This call was searched for its class's menu: its forward's time is not the layer's, and the
+  // search may have been the step's peak. After finish().
   [[nodiscard]] bool searched() const { return searched_; }
 
  private:
@@ -170,7 +171,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void drop_all_slots();
 
   // The tape's part (frame_tape.cpp).
-  void begin_tape();
+  void begin_tape(const std::vector<at::Tensor>& inputs);
   void settle_tape();
   [[nodiscard]] StorageSet storages_of(const std::vector<std::uint32_t>& slots,
                                        const StorageSet& allowed) const;

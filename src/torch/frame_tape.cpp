@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "torch/frame.h"
+#include "torch/meter.h"
 #include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
@@ -41,11 +42,12 @@ const c10::Storage& no_bytes() {
 
 }  // namespace
 
-void Frame::begin_tape() {
+void Frame::begin_tape(const std::vector<at::Tensor>& inputs) {
   tape_.reset();
   // Joint segments are recovered by running them again.
   if (options_.tapes == nullptr || parts_.size() > 1 || !tape_available()) return;
   tape_ = std::make_unique<Tape>(options_.device, options_.tapes->wants_collection());
+  tape_->arguments(inputs);
 }
 
 StorageSet Frame::storages_of(const std::vector<std::uint32_t>& slots,
@@ -81,7 +83,10 @@ void Frame::settle_tape() {
     std::vector<std::int32_t> slot_storage;
     for (const Slot& slot : slots_) slot_storage.push_back(slot.storage);
     searched_ = true;
-    options_.tapes->collected({*tape_, slot_storage, bytes_of});
+    {
+      const FlagGuard searching(this_thread_is_searching());
+      options_.tapes->collected({*tape_, slot_storage, bytes_of});
+    }
     tape_.reset();
     return;
   }

@@ -22,4 +22,9 @@ bool& this_thread_is_revoking() {
   return revoking;
 }
 
+bool& this_thread_is_searching() {
+  static thread_local bool searching = false;
+  return searching;
+}
+
 }  // namespace pudica::hooks

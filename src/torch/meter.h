@@ -65,4 +65,13 @@ void register_cuda_meter(MeterFactory factory);
 // True on a thread that is revoking: the bytes it frees belong to no segment of the step.
 bool& this_thread_is_revoking();
 
+// True on a thread that searches for a menu: what it allocates it frees again, and belongs to no
+// segment either.
+bool& this_thread_is_searching();
+
+// Whether what this thread allocates and frees is recorded.
+inline bool this_thread_is_recorded() {
+  return !this_thread_is_revoking() && !this_thread_is_searching();
+}
+
 }  // namespace pudica::hooks

@@ -112,9 +112,10 @@ StepStructure Session::structure_of_step() const {
   for (const Call& call : calls_) structure.layers.push_back({call.layer_class, 0});
   for (std::size_t i = 0; i < class_tapes_.size(); ++i) {
     const auto menu = menu_of(static_cast<std::uint16_t>(i));
-    if (!menu) continue;
+    if (!menu && !(class_tapes_[i] && class_tapes_[i]->has_none())) continue;
     structure.menus.resize(i + 1);
-    structure.menus[i].id = menu->id;
+    structure.menus[i].id = menu ? menu->id : ClassMenu::kNone;
+    if (!menu) continue;
     for (const MenuStep& step : menu->steps) structure.menus[i].steps.push_back(to_string(step));
   }
   std::set<std::uint16_t> seen;
@@ -133,7 +134,7 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
-                        joined || revoked, call.joined, call.collected,
+                        joined || revoked, call.joined, call.collected, call.on_trial,
                         state_->recovery_seconds(static_cast<std::int32_t>(i))});
   }
   return recorded;
@@ -184,6 +185,8 @@ StepReport Session::end_step() {
       StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                           report.revocations, report.overrun, call_failed_,      {}};
       outcome.recomputed_layers = report.recomputed_layers;
+      outcome.searched = std::ranges::any_of(
+          calls_, [](const Call& call) { return call.collected || call.on_trial; });
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         outcome.segments =
             build_observations(state_->recorder(), recorded_calls(), context_.gradients_present);

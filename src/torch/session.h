@@ -103,7 +103,8 @@ class Session final : public Handle {
     std::uint16_t layer_class = 0;
     Mode mode;
     bool joined = false;
-    bool collected = false;  // searched for its class's menu, or on trial
+    bool collected = false;  // searched for its class's menu
+    bool on_trial = false;
     double forward_us = 0;
   };
   // The layer that this thread is inside of.
@@ -126,6 +127,8 @@ class Session final : public Handle {
   [[nodiscard]] Mode mode_of(std::size_t ordinal, std::uint16_t layer_class) const;
   [[nodiscard]] bool is_joined(std::size_t ordinal) const;
   [[nodiscard]] bool keeps_revocably() const;
+  [[nodiscard]] bool wants_tape(const Call& call) const;
+  [[nodiscard]] bool is_hook_free(const Call& call) const;
   [[nodiscard]] bool gradients_present() const;
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint16_t layer_class) const;
   std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call, bool on_trial);

@@ -80,13 +80,32 @@ bool Session::keeps_revocably() const {
   return decision_.plan->revocable;
 }
 
+// Of kept layers only where revocation is to be expected (a tape makes it cheaper, and costs a
+// percent or two of a small layer when it never comes), and in recorded steps, which so see the
+// same allocations as those that learn.
+bool Session::wants_tape(const Call& call) const {
+  const auto& tapes = class_tapes_[call.layer_class];
+  if (!tapes || call.mode.kind == Mode::Kind::kSelective || tapes->wants_collection()) return true;
+  if (!decision_.plan || decision_.record) return true;
+  return decision_.plan->predicted_peak_bytes <= Bytes(0) || !decision_.plan->feasible;
+}
+
+bool Session::is_hook_free(const Call& call) const {
+  if (state_->is_quarantined(call.layer_class)) return call.mode.kind != Mode::Kind::kFull;
+  if (keeps_revocably() || call.mode.kind == Mode::Kind::kFull) return false;
+  if (call.mode.kind != Mode::Kind::kSelective) return true;
+  // A mode that was learned in another process: its menu must be found here first.
+  const auto& tapes = class_tapes_[call.layer_class];
+  return !tapes || (!tapes->menu() && !tapes->wants_collection());
+}
+
 std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call, bool on_trial) {
   if (call.joined && open_segment_) return open_segment_;
   close_segment();
   FrameOptions frame;
   frame.store = call.mode.kind != Mode::Kind::kFull;
   frame.registry = frame.store && keeps_revocably() ? registry_ : nullptr;
-  if (frame.store) frame.tapes = class_tapes_[call.layer_class];
+  if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   frame.layer = static_cast<std::int32_t>(ordinal);
   frame.layer_class = call.layer_class;
@@ -155,17 +174,13 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
     registry_->make_room(decision_.plan->forward_need_bytes[ordinal]);
   }
   open->began = Clock::now();
-  const bool kept = call.mode.kind != Mode::Kind::kFull &&
-                    (call.mode.kind != Mode::Kind::kSelective || !menu_of(call.layer_class));
-  const bool hook_free =
-      kept && !unproven && (!keeps_revocably() || state_->is_quarantined(call.layer_class));
-  if (hook_free) {
+  if (!unproven && is_hook_free(call)) {
     close_segment();
   } else {
     open->frame = open_frame(ordinal, call, unproven);
     open->continues = call.mode.kind == Mode::Kind::kFull && is_joined(ordinal + 1);
     open->frame->begin_part(rerun, inputs, options.buffers);
-    calls_[ordinal].collected = unproven;
+    calls_[ordinal].on_trial = unproven;
   }
   open_layer_ = std::move(open);
 }
@@ -186,7 +201,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
       frame->finish();
       open_segment_.reset();
     }
-    call.collected = call.collected || frame->searched();
+    call.collected = frame->searched();
     if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
       call.mode = Mode::keep();  // the call was not the one that the menu is for
     }

@@ -69,8 +69,10 @@ class ProfileBuilder {
         add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, layer, *last,
             *begin);
       }
-      if (!calls_[i].collected && !calls_[i].joined)
+      if (!calls_[i].on_trial && !calls_[i].joined) {
         add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
+        if (calls_[i].collected) observations_.back().sample.seconds = 0;
+      }
       last = end;
     }
     forward_end_ = last;
@@ -116,7 +118,7 @@ class ProfileBuilder {
 
   void finish_layer(std::size_t i, const Mark& begin, const Mark& end) {
     const RecordedCall& call = calls_[i];
-    if (call.disturbed || call.collected) return;
+    if (call.disturbed || call.on_trial) return;
     if (call.mode.kind == Mode::Kind::kSelective && call.recovery_seconds > 0) {
       // Recovery is spread over the backward: its time is known apart, its bytes are not.
       SegmentObservation again{

@@ -20,8 +20,9 @@ struct RecordedCall {
   // It is one with the call before it, whose output goes once this one has run: its own forward and
   // what comes right behind tell nothing of themselves.
   bool joined = false;
-  // Neither does its forward: it was searched for a menu.
+  // Its forward's time is not its own: it was searched for a menu.
   bool collected = false;
+  bool on_trial = false;  // tells nothing: it is run again in the backward although it was kept
   double recovery_seconds = 0;  // by tape
 };
 

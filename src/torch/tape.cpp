@@ -1,6 +1,7 @@
 // Recording: operators as they run, storages as they are made, written and saved.
 #include "torch/tape.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -90,6 +91,8 @@ std::int32_t Tape::add(const at::Tensor& tensor, bool external) {
   stored.bytes = static_cast<std::int64_t>(stored.address->nbytes());
   stored.item_bytes = static_cast<std::int64_t>(tensor.element_size());
   if (external) {
+    stored.parameter =
+        tensor.requires_grad() && std::ranges::find(arguments_, stored.address) == arguments_.end();
     stored.live = tensor.storage();
     stored.live_version = 0;
   } else {
@@ -98,6 +101,12 @@ std::int32_t Tape::add(const at::Tensor& tensor, bool external) {
   }
   by_address_[stored.address] = number;
   return number;
+}
+
+void Tape::arguments(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (has_bytes(tensor)) arguments_.push_back(address_of(tensor));
+  }
 }
 
 at::Tensor Tape::refer(Entry& entry, const at::Tensor& tensor, Reference where) {

@@ -78,6 +78,7 @@ class Tape {
     c10::StorageImpl* address = nullptr;  // while recording
     c10::weak_intrusive_ptr<c10::StorageImpl> alive{c10::intrusive_ptr<c10::StorageImpl>()};
     bool external = false;
+    bool parameter = false;             // external, needs a gradient, and is no argument
     bool escapes = false;               // an output of the layer
     bool strange = false;               // made in a way that cannot be repeated
     bool pinned = false;                // `live` are the forward's own bytes
@@ -95,6 +96,8 @@ class Tape {
   // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
   Tape(c10::Device device, bool timed) : device_(device), timed_(timed) {}
 
+  // The tensors that the layer is called with.
+  void arguments(const std::vector<at::Tensor>& tensors);
   // Runs the operator on the stack and records it. Called from the dispatcher.
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   // A tensor saved for the backward: its storage.
@@ -161,6 +164,7 @@ class Tape {
   std::vector<Entry> entries_;
   std::vector<Stored> stored_;
   std::unordered_map<const c10::StorageImpl*, std::int32_t> by_address_;
+  std::vector<const c10::StorageImpl*> arguments_;
   double total_seconds_ = 0;
   double recovery_seconds_ = 0;
   std::int64_t operators_run_ = 0;

@@ -1,6 +1,5 @@
 #include "torch/tape_operator.h"
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -8,6 +7,13 @@
 
 namespace pudica::hooks {
 namespace {
+
+// FNV-1a: the same in every build, as numbers of menus are saved.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
 
 OperatorFacts read_facts(const c10::FunctionSchema& schema) {
   constexpr std::string_view kOwn = "aten::";
@@ -19,7 +25,7 @@ OperatorFacts read_facts(const c10::FunctionSchema& schema) {
     facts.writes_any = facts.writes_any || writes;
   }
   facts.name = schema.name();
-  facts.hash = std::hash<std::string>{}(facts.name + "." + schema.overload_name());
+  facts.hash = hash_of(facts.name + "." + schema.overload_name());
   const bool own = facts.name.starts_with(kOwn);
   if (own) facts.name = facts.name.substr(kOwn.size());
   facts.makes_empty = facts.name.starts_with("empty") || facts.name.starts_with("new_empty");

@@ -10,7 +10,7 @@
 namespace pudica::hooks {
 
 struct OperatorFacts {
-  std::uint64_t hash = 0;  // of its full name: the same in every process
+  std::uint64_t hash = 0;  // of its full name: the same in every build
   std::string name;        // without its namespace where that is aten
   std::size_t arguments = 0;
   std::vector<bool> writes;  // by argument: the schema says that it is written

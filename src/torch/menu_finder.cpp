@@ -1,0 +1,355 @@
+// Which sets of saved tensors a class may drop: found from one collecting call.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include <ATen/ATen.h>
+
+#include "base/log.h"
+#include "torch/class_menu.h"
+#include "torch/operator_work.h"
+
+namespace pudica::hooks {
+namespace {
+
+constexpr std::size_t kMostExhaustive = 10;  // candidates: all their subsets are tried
+constexpr std::size_t kMostCandidates = 48;  // the largest ones
+constexpr double kLeastShare = 0.01;         // of the layer's saved bytes
+
+struct Candidate {
+  std::uint32_t slot = 0;
+  std::size_t storage = 0;
+  std::int64_t bytes = 0;
+};
+
+// Bytes and work in units that all candidates and operators share: the same numbers at every shape
+// where all tensors grow alike.
+struct Point {
+  std::int64_t freed = 0;
+  std::int64_t work = 0;
+  std::vector<std::size_t> chosen;  // candidates by index
+};
+
+bool same_bytes(const c10::Storage& left, const c10::Storage& right) {
+  if (left.nbytes() != right.nbytes()) return false;
+  if (left.nbytes() == 0) return true;
+  if (left.device_type() == c10::DeviceType::CPU) {
+    return std::memcmp(left.data(), right.data(), left.nbytes()) == 0;
+  }
+  const auto view = [](const c10::Storage& storage) {
+    const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
+    return at::empty({0}, options).set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())});
+  };
+  return at::equal(view(left), view(right));
+}
+
+class MenuFinder {
+ public:
+  explicit MenuFinder(const Collection& call)
+      : call_(call), tape_(call.tape), of_parameters_(made_of_parameters(call.tape)) {
+    for (std::size_t slot = 0; slot < call.slot_storage.size(); ++slot) {
+      const std::int32_t storage = call.slot_storage[slot];
+      if (storage == Tape::kNone || storage_slot(storage) != nullptr) continue;
+      first_slot_.emplace_back(storage, static_cast<std::uint32_t>(slot));
+      const Tape::Stored& stored = tape_.stored()[static_cast<std::size_t>(storage)];
+      if (is_activation(static_cast<std::size_t>(storage))) saved_bytes_ += stored.bytes;
+    }
+  }
+
+  std::shared_ptr<const ClassMenu> find(std::size_t most_steps) {
+    const StorageSet recoverable = tape_.recoverable();
+    choose_candidates(recoverable);
+    choose_packed(recoverable);
+    measure_work();
+    std::vector<Point> hull = lower_hull(points());
+    if (!packed_.empty()) hull.insert(hull.begin(), Point{});
+    thin(hull, most_steps);
+    auto menu = std::make_shared<ClassMenu>();
+    menu->signature = tape_.signature();
+    for (const Point& point : hull) menu->steps.push_back(step_of(point));
+    add_order(*menu);
+    if (menu->steps.empty()) return nullptr;
+    menu->id = id_of(*menu);
+    return menu;
+  }
+
+ private:
+  [[nodiscard]] const std::uint32_t* storage_slot(std::int32_t storage) const {
+    for (const auto& [known, slot] : first_slot_) {
+      if (known == storage) return &slot;
+    }
+    return nullptr;
+  }
+
+  // Neither from outside nor made of parameters alone: casts of weights do not grow with the shape,
+  // and stay.
+  [[nodiscard]] bool is_activation(std::size_t storage) const {
+    return !tape_.stored()[storage].external && !of_parameters_[storage];
+  }
+
+  [[nodiscard]] bool is_large(std::int64_t bytes) const {
+    return static_cast<double>(bytes) >= kLeastShare * static_cast<double>(saved_bytes_);
+  }
+
+  // Work by operator, and the units: of what recovering all candidates may take.
+  void measure_work() {
+    StorageSet all(tape_.stored().size(), false);
+    for (const Candidate& one : candidates_) {
+      all[one.storage] = true;
+      byte_unit_ = std::gcd(byte_unit_, one.bytes);
+    }
+    const Closure closure = tape_.closure(all);
+    for (std::size_t e = 0; e < tape_.entries().size(); ++e) {
+      const Tape::Entry& entry = tape_.entries()[e];
+      std::int64_t work = work_of(entry, tape_.stored());
+      for (const Tape::Output& output : entry.outputs) {
+        if (of_parameters_[static_cast<std::size_t>(output.storage)]) work = 0;
+      }
+      work_.push_back(work);
+      if (closure.entries[e]) work_unit_ = std::gcd(work_unit_, work);
+    }
+    work_unit_ = std::max<std::int64_t>(1, work_unit_);
+    byte_unit_ = std::max<std::int64_t>(1, byte_unit_);
+  }
+
+  // Large saved storages that the operators give back to the bit.
+  void choose_candidates(const StorageSet& recoverable) {
+    for (const auto& [number, slot] : first_slot_) {
+      const auto storage = static_cast<std::size_t>(number);
+      const Tape::Stored& stored = tape_.stored()[storage];
+      if (!is_activation(storage) || !is_large(stored.bytes)) continue;
+      if (recoverable[storage] && !stored.escapes) {
+        candidates_.push_back({slot, storage, stored.bytes});
+      }
+    }
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.bytes > b.bytes; });
+    if (candidates_.size() > kMostCandidates) candidates_.resize(kMostCandidates);
+    std::erase_if(candidates_, [this](const Candidate& one) { return !reproduces(one.storage); });
+  }
+
+  // Recovers the storage while every other saved one is there, and compares.
+  bool reproduces(std::size_t storage) {
+    auto& all = tape_.stored();
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      if (all[k].external) {
+        all[k].live_version = all[k].version;
+        continue;
+      }
+      const bool there = k != storage && all[k].slots > 0 && call_.bytes_of[k];
+      all[k].live = there ? call_.bytes_of[k] : c10::Storage();
+      all[k].live_version = there ? all[k].version : Tape::kNone;
+    }
+    bool same = false;
+    try {
+      same = same_bytes(tape_.recover(static_cast<std::int32_t>(storage)), call_.bytes_of[storage]);
+    } catch (const std::exception& error) {
+      log_info(std::string("a saved tensor is kept: it cannot be recovered: ") + error.what());
+    }
+    for (auto& stored : all) {
+      if (stored.external) continue;
+      stored.live = c10::Storage();
+      stored.live_version = Tape::kNone;
+    }
+    return same;
+  }
+
+  // What cannot be recovered and has two values: dropout's noise.
+  void choose_packed(const StorageSet& recoverable) {
+    for (const auto& [number, slot] : first_slot_) {
+      const auto storage = static_cast<std::size_t>(number);
+      const Tape::Stored& stored = tape_.stored()[storage];
+      if (recoverable[storage] || stored.external || stored.escapes || stored.saved_early) continue;
+      if (!is_large(stored.bytes) || !call_.bytes_of[storage]) continue;
+      const auto begin = std::chrono::steady_clock::now();
+      const auto bits = encode_bits(call_.bytes_of[storage], stored.item_bytes);
+      if (!bits) continue;
+      decode_bits(*bits);
+      packed_seconds_ +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      packed_.push_back(slot);
+      packed_bytes_ += stored.bytes - static_cast<std::int64_t>(bits->packed.nbytes());
+    }
+  }
+
+  Point evaluate(std::vector<std::size_t> chosen, bool& feasible) const {
+    StorageSet drop(tape_.stored().size(), false);
+    Point point;
+    for (const std::size_t i : chosen) {
+      drop[candidates_[i].storage] = true;
+      point.freed += candidates_[i].bytes / byte_unit_;
+    }
+    const Closure closure = tape_.closure(drop);
+    feasible = closure.feasible;
+    for (std::size_t e = 0; e < closure.entries.size(); ++e) {
+      if (closure.entries[e]) point.work += work_[e] / work_unit_;
+    }
+    point.chosen = std::move(chosen);
+    return point;
+  }
+
+  std::vector<Point> points() const {
+    std::vector<Point> out;
+    bool feasible = false;
+    if (candidates_.size() <= kMostExhaustive) {
+      for (std::uint32_t set = 1; set < (1U << candidates_.size()); ++set) {
+        std::vector<std::size_t> chosen;
+        for (std::size_t i = 0; i < candidates_.size(); ++i) {
+          if ((set >> i & 1U) != 0) chosen.push_back(i);
+        }
+        Point point = evaluate(std::move(chosen), feasible);
+        if (feasible) out.push_back(std::move(point));
+      }
+      return out;
+    }
+    Point now;
+    while (const auto next = cheapest_next(now)) {
+      now = next->point;
+      out.push_back(now);
+    }
+    return out;
+  }
+
+  struct Next {
+    Point point;
+    std::size_t candidate = 0;
+  };
+
+  // The candidate with the least further work per byte, added.
+  std::optional<Next> cheapest_next(const Point& now) const {
+    double best_price = std::numeric_limits<double>::infinity();
+    std::optional<Next> best;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (std::ranges::find(now.chosen, i) != now.chosen.end()) continue;
+      std::vector<std::size_t> chosen = now.chosen;
+      chosen.push_back(i);
+      bool feasible = false;
+      Point point = evaluate(std::move(chosen), feasible);
+      const double price = static_cast<double>(std::max<std::int64_t>(0, point.work - now.work)) /
+                           static_cast<double>(point.freed - now.freed);
+      if (!feasible || price >= best_price) continue;
+      best_price = price;
+      best = Next{std::move(point), i};
+    }
+    return best;
+  }
+
+  // From (0, 0): ever more bytes at a rising price.
+  static std::vector<Point> lower_hull(std::vector<Point> points) {
+    std::ranges::stable_sort(points, [](const Point& a, const Point& b) {
+      return a.freed != b.freed ? a.freed < b.freed : a.work < b.work;
+    });
+    const auto product = [](std::int64_t a, std::int64_t b) {
+      return static_cast<double>(a) * static_cast<double>(b);
+    };
+    const auto area = [&product](const Point& a, const Point& b, const Point& c) {
+      return product(b.work - a.work, c.freed - a.freed) -
+             product(c.work - a.work, b.freed - a.freed);
+    };
+    std::vector<Point> hull{Point{}};
+    for (Point& point : points) {
+      if (point.freed == hull.back().freed) continue;  // dearer for the same
+      while (hull.size() > 1 && area(hull[hull.size() - 2], hull.back(), point) >= 0) {
+        hull.pop_back();
+      }
+      hull.push_back(std::move(point));
+    }
+    hull.erase(hull.begin());
+    return hull;
+  }
+
+  // Takes away inner points, each time the one that costs the hull the least area.
+  static void thin(std::vector<Point>& hull, std::size_t most) {
+    while (hull.size() > most && hull.size() > 2) {
+      double least = std::numeric_limits<double>::infinity();
+      std::size_t drop = 1;
+      for (std::size_t i = 1; i + 1 < hull.size(); ++i) {
+        const Point& a = hull[i - 1];
+        const Point& c = hull[i + 1];
+        const auto span = static_cast<double>(c.freed - a.freed);
+        const double share = static_cast<double>(hull[i].freed - a.freed) / span;
+        const double chord =
+            static_cast<double>(a.work) + share * static_cast<double>(c.work - a.work);
+        const double gain = (chord - static_cast<double>(hull[i].work)) * span;
+        if (gain < least) {
+          least = gain;
+          drop = i;
+        }
+      }
+      hull.erase(hull.begin() + static_cast<std::ptrdiff_t>(drop));
+    }
+  }
+
+  MenuStep step_of(const Point& point) const {
+    MenuStep step;
+    StorageSet drop(tape_.stored().size(), false);
+    for (const std::size_t i : point.chosen) {
+      step.dropped.push_back(candidates_[i].slot);
+      drop[candidates_[i].storage] = true;
+    }
+    std::sort(step.dropped.begin(), step.dropped.end());
+    step.packed = packed_;
+    step.freed_bytes = point.freed * byte_unit_ + packed_bytes_;
+    const Closure closure = tape_.closure(drop);
+    step.seconds = closure.seconds + packed_seconds_;
+    for (std::size_t e = 0; e < closure.entries.size(); ++e) {
+      if (closure.entries[e]) step.operators.push_back(tape_.entries()[e].facts->name);
+    }
+    return step;
+  }
+
+  // For revocation: candidates in the order of the work per byte that each adds, priced by the
+  // times of this call.
+  void add_order(ClassMenu& menu) const {
+    Point now;
+    double seconds = 0;
+    while (const auto next = cheapest_next(now)) {
+      StorageSet drop(tape_.stored().size(), false);
+      for (const std::size_t i : next->point.chosen) drop[candidates_[i].storage] = true;
+      const double with = std::max(seconds, tape_.closure(drop).seconds);
+      const Candidate& added = candidates_[next->candidate];
+      menu.order.push_back(added.slot);
+      menu.order_price_us.push_back((with - seconds) * 1e6 / static_cast<double>(added.bytes));
+      seconds = with;
+      now = next->point;
+    }
+  }
+
+  static std::uint64_t id_of(const ClassMenu& menu) {
+    std::uint64_t id = menu.signature;
+    const auto mix = [&id](std::uint64_t value) { id = (id ^ value) * 0x100000001b3ULL; };
+    for (const MenuStep& step : menu.steps) {
+      mix(step.dropped.size());
+      for (const std::uint32_t slot : step.dropped) mix(slot);
+      mix(step.packed.size());
+      for (const std::uint32_t slot : step.packed) mix(slot);
+    }
+    return std::max(id, ClassMenu::kNone + 1);
+  }
+
+  const Collection& call_;
+  Tape& tape_;
+  StorageSet of_parameters_;
+  std::vector<std::pair<std::int32_t, std::uint32_t>> first_slot_;
+  std::int64_t saved_bytes_ = 0;
+  std::vector<Candidate> candidates_;
+  std::vector<std::int64_t> work_;  // by operator
+  std::int64_t work_unit_ = 0;
+  std::int64_t byte_unit_ = 0;
+  std::vector<std::uint32_t> packed_;
+  std::int64_t packed_bytes_ = 0;
+  double packed_seconds_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps) {
+  if (call.tape.incomplete()) return nullptr;
+  return MenuFinder(call).find(most_steps);
+}
+
+}  // namespace pudica::hooks

@@ -29,8 +29,7 @@ struct ControllerOptions {
   std::int64_t warmup_max_steps = 30;    // plan from then on with whatever is known
   double warmup_fit_error = 0.01;        // relative peak error above which a step is a misfit
   double margin_revocation_rate = 0.01;  // steps that may need a revocation, in (0, 0.5]
-  // Which modes may be planned: kinds named here. Empty: all that need no menu of the hook layer's;
-  // selective modes are found and planned only where they are named.
+  // Which modes may be planned: kinds named here. Empty: all.
   std::vector<Mode::Kind> menu;
   double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
   PlannerOptions planner;

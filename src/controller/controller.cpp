@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "controller/controller_impl.h"
 #include "controller/learning_plan.h"
+#include "controller/menu_lessons.h"
 
 namespace pudica {
 namespace {
@@ -25,8 +26,8 @@ constexpr std::int64_t kCertainShare = 1000;
 // stays, from samples of a past that is over.
 constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
-// Learning steps spent on the selective modes of a menu before planning does without the rest.
-constexpr std::int64_t kMostMenuSteps = 12;
+// Steps spent on the selective modes of a menu before planning does without the rest.
+constexpr std::int64_t kMostMenuSteps = 24;
 
 bool is_certain(const StepModel& model, const BuiltPlan& built) {
   if (!model.fit) return false;
@@ -73,16 +74,16 @@ void ControllerImpl::on_structure(const StepStructure& structure) {
   relearning_ = true;
 }
 
-// A menu that changed makes its modes unknown, and the plans that use them void.
+// A menu that changed makes its modes unknown, and the plans that use them void. One that is not
+// found yet in this process is taken to be the one known.
 void ControllerImpl::take_menus(const StepStructure& old) {
-  const auto id_of = [](const StepStructure& structure, std::size_t layer_class) {
-    return layer_class < structure.menus.size() ? structure.menus[layer_class].id : 0;
-  };
-  const std::size_t classes = std::max(old.menus.size(), structure_.menus.size());
-  for (std::size_t i = 0; i < classes; ++i) {
-    // None yet: a menu is found in the first steps of a process.
-    if (id_of(structure_, i) == 0 || id_of(old, i) == id_of(structure_, i)) continue;
-    if (id_of(old, i) != 0) store_.forget_selective(static_cast<std::uint16_t>(i));
+  for (std::size_t i = 0; i < std::max(old.menus.size(), structure_.menus.size()); ++i) {
+    const StepStructure::Menu before = i < old.menus.size() ? old.menus[i] : StepStructure::Menu{};
+    if (structure_.menus.size() <= i) structure_.menus.resize(i + 1);
+    StepStructure::Menu& now = structure_.menus[i];
+    if (now.id == 0) now = before;
+    if (now.id == before.id) continue;
+    store_.forget_selective(static_cast<std::uint16_t>(i));
     plans_.clear();
     menu_steps_ = 0;
   }
@@ -121,8 +122,10 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   inputs.relearning = relearning_;
   inputs.costs_known = model.has_value();
   const LearningRequest menus{context.gradients_present, options_.menu, {}, default_mode()};
-  const bool menus_known =
-      menu_steps_ >= kMostMenuSteps || !lacks_menu_modes(store_, structure_, menus);
+  // With `keep` and `full` steps are planned already; selective modes are learned beside that.
+  const bool menus_known = (on_menu(Mode::Kind::kKeep) && on_menu(Mode::Kind::kFull)) ||
+                           menu_steps_ >= kMostMenuSteps ||
+                           !lacks_menu_modes(store_, structure_, menus);
   inputs.fit = model.has_value() && model->fit && menus_known;
   if (model && !menus_known) inputs.unknown = "selective modes are being measured";
   inputs.recorded_steps = recorded_steps_;
@@ -207,10 +210,35 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
     record = true;
     ++curious_steps_;
   }
+  if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
   plans_.insert(context, std::move(entry), step_);
   return decision;
+}
+
+// Not before some step's budget was short: selective modes are of no use until then. Such a step is
+// not judged: its peak is a bound.
+bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& model,
+                                  BuiltPlan& built) {
+  Plan& plan = built.plan;
+  short_of_room_ = short_of_room_ || !plan.feasible || plan.predicted_extra_seconds > 0;
+  if (!short_of_room_ || model.unknown.empty() || menu_steps_ >= kMostMenuSteps) return false;
+  if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
+  const std::int64_t room = (available_bytes_ - context.base_bytes).count();
+  const MenuLessons taught = lessons_within(model, built.choice, room);
+  if (taught.lessons.empty()) return false;
+  ++menu_steps_;
+  for (const MenuLesson& lesson : taught.lessons) {
+    plan.modes[lesson.layer] = lesson.mode;
+    plan.forward_need_bytes[lesson.layer] = lesson.forward_peak_bytes;
+    plan.backward_need_bytes[lesson.layer] = lesson.backward_peak_bytes;
+  }
+  plan.predicted_peak_bytes = context.base_bytes + Bytes(taught.peak_bytes);
+  plan.revocable = true;
+  plan.reason += "; selective modes measured in " + std::to_string(taught.lessons.size()) +
+                 (taught.lessons.size() == 1 ? " layer" : " layers");
+  return true;
 }
 
 BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel& model,

@@ -28,10 +28,7 @@ class ControllerImpl final : public Controller {
 
   [[nodiscard]] std::string name() const override { return "pudica"; }
   void on_structure(const StepStructure& structure) override;
-  // Only where they were asked for by name: an empty menu is `keep` and `full`.
-  [[nodiscard]] bool wants_menus() const override {
-    return !options_.menu.empty() && on_menu(Mode::Kind::kSelective);
-  }
+  [[nodiscard]] bool wants_menus() const override { return on_menu(Mode::Kind::kSelective); }
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override;
   void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }
@@ -69,6 +66,7 @@ class ControllerImpl final : public Controller {
   StepDecision decide(const StepContext& context);
   StepDecision publish_hit(const CachedPlan& entry, const ShapeKey& shape);
   StepDecision plan_step(const StepContext& context, const StepModel& model);
+  bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
   StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
   StepDecision fallback_step(const StepContext& context);
   StepDecision publish(Plan plan, Pending pending, bool record);
@@ -121,7 +119,8 @@ class ControllerImpl final : public Controller {
   std::int64_t recorded_steps_ = 0;    // that taught something
   std::int64_t learning_steps_ = 0;    // since learning last began
   std::int64_t curious_steps_ = 0;     // recorded while planning, since learning last began
-  std::int64_t menu_steps_ = 0;        // learning steps since a menu appeared
+  std::int64_t menu_steps_ = 0;        // spent on a menu since it appeared
+  bool short_of_room_ = false;         // a plan could not keep everything
   bool relearning_ = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps_ = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked_ = false;  // in the last step that taught

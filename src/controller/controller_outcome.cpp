@@ -35,6 +35,7 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
 void ControllerImpl::judge(const StepOutcome& outcome) {
   if (outcome.plan == nullptr || outcome.plan->id != pending_.plan_id) return;
   const Pending pending = std::exchange(pending_, {});
+  if (outcome.searched && pending.planned) return;
   const Bytes predicted = outcome.plan->predicted_peak_bytes;
   if (!pending.planned) learning_was_revoked_ = outcome.revocations > 0;
   if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) return;

@@ -76,6 +76,20 @@ struct SavedHeader {
   }
 };
 
+// The modes by their number in the costs; nullopt where one is not among them.
+std::optional<std::vector<std::uint8_t>> choice_of(const StepCosts& costs,
+                                                   const std::vector<Mode>& modes) {
+  if (costs.layers.size() != modes.size()) return std::nullopt;
+  std::vector<std::uint8_t> choice;
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    const auto& known = costs.layers[i].modes;
+    const auto found = std::ranges::find(known, modes[i], &LayerModeCosts::mode);
+    if (found == known.end()) return std::nullopt;
+    choice.push_back(static_cast<std::uint8_t>(found - known.begin()));
+  }
+  return choice;
+}
+
 // Absolute peaks; what no plan can change is the least of them.
 std::vector<FrontierPoint> absolute_frontier(const std::vector<FrontierPoint>& points,
                                              const ChainProblem& problem, Bytes base_bytes) {
@@ -129,12 +143,11 @@ void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
       ++made;
       const auto fits = [this, &entry](const ShapeKey& shape) -> std::optional<bool> {
         const auto model = model_of(shape, false);
-        if (!model || model->point.layers.size() != entry.choice.size()) return std::nullopt;
-        for (std::size_t i = 0; i < entry.choice.size(); ++i) {
-          if (entry.choice[i] >= model->point.layers[i].modes.size()) return std::nullopt;
-        }
-        const Bytes peak = entry.base_bytes +
-                           Bytes(step_peak_bytes(model->point, entry.choice, entry.plan->joined));
+        if (!model) return std::nullopt;
+        const auto choice = choice_of(model->point, entry.plan->modes);
+        if (!choice) return std::nullopt;
+        const Bytes peak =
+            entry.base_bytes + Bytes(step_peak_bytes(model->point, *choice, entry.plan->joined));
         return available_budget_bytes_ <= Bytes(0) || peak <= available_bytes_;
       };
       known = regions_.emplace(entry.plan->id, region_of(entry.plan->shape, fits)).first;

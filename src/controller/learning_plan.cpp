@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 namespace pudica {
 namespace {
@@ -51,21 +52,17 @@ class Teacher {
 
   // A lone layer runs what is known least; `current` where nothing lacks.
   [[nodiscard]] Mode alternate(Group group, Mode current, const std::vector<Mode>& menu) const {
-    std::vector<Mode> wanted{Mode::keep(), Mode::full()};
-    wanted.insert(wanted.end(), menu.begin(), menu.end());
-    std::int64_t fewest = kEnoughShapes;
-    Mode best = current;
-    // Of equals the later ones first: `full` before `keep`, the menu last of all.
-    for (const Mode mode : wanted) {
-      if (!lacks(group, mode)) continue;
-      const std::int64_t known = shapes(group, mode);
-      const bool selective = mode.kind == Mode::Kind::kSelective;
-      if (known < fewest || (known == fewest && !selective && fewest < kEnoughShapes)) {
-        fewest = known;
-        best = mode;
+    const auto least_known = [&](const std::vector<Mode>& wanted) -> std::optional<Mode> {
+      std::optional<Mode> best;
+      for (const Mode mode : wanted) {
+        if (!lacks(group, mode)) continue;
+        if (!best || shapes(group, mode) < shapes(group, *best)) best = mode;
       }
-    }
-    return best;
+      return best;
+    };
+    // The menu last of all: `keep` and `full` are enough to plan.
+    if (const auto plain = least_known({Mode::full(), Mode::keep()})) return *plain;
+    return least_known(menu).value_or(current);
   }
 
  private:
@@ -88,19 +85,19 @@ std::vector<Mode> menu_of(const StepStructure& structure, std::uint16_t layer_cl
   return modes;
 }
 
-// Gives lacking selective modes to layers of the group that teach nothing else: those planned
-// `keep` first, since a selective mode holds less.
+// Gives lacking selective modes to layers of the group that teach nothing else and would be kept: a
+// selective mode holds less. Where `keep` is not on the menu, to layers that would run `full`.
 void teach_menu(const Teacher& teacher, Group group, const std::vector<Mode>& menu,
                 const std::vector<std::size_t>& layers, std::vector<Mode>& modes) {
   const auto first_of = [&](Mode mode) {
     return std::ranges::find_if(layers, [&](std::size_t layer) { return modes[layer] == mode; });
   };
   std::vector<std::size_t> free;
-  for (const Mode kind : {Mode::keep(), Mode::full()}) {
-    const auto teaches = teacher.lacks(group, kind) ? first_of(kind) : layers.end();
-    for (auto layer = layers.begin(); layer != layers.end(); ++layer) {
-      if (modes[*layer] == kind && layer != teaches) free.push_back(*layer);
-    }
+  const bool keeps = teacher.teaches(Mode::keep(), group.layer_class);
+  const Mode kind = keeps ? Mode::keep() : Mode::full();
+  const auto teaches = teacher.lacks(group, kind) ? first_of(kind) : layers.end();
+  for (auto layer = layers.begin(); layer != layers.end(); ++layer) {
+    if (modes[*layer] == kind && layer != teaches) free.push_back(*layer);
   }
   std::size_t next = 0;
   for (const Mode mode : menu) {

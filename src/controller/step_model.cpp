@@ -90,14 +90,18 @@ class Builder {
     out.point.layer_class = wanted.layer_class;
     out.point.residue_bytes = residue.value_or(0);
     out.upper = out.point;
-    std::vector<Mode> modes{Mode::keep()};
-    for (const Mode mode : store_.modes(wanted.layer_class)) {
-      if (mode != Mode::keep() && mode != Mode::full()) modes.push_back(mode);
-    }
-    modes.push_back(Mode::full());
+    const bool plain_identified = is_identified(classes, wanted.variant);
     std::optional<Error> missing;
-    for (const Mode mode : modes) {
+    for (const Mode mode : modes_of(wanted.layer_class)) {
       if (!on_menu(mode, wanted.layer_class) || out.point.modes.size() >= kMaxModes) continue;
+      if (mode.kind == Mode::Kind::kSelective &&
+          !is_known(classes.best(mode, wanted.variant), plain_identified)) {
+        const std::pair<std::uint16_t, Mode> unknown{wanted.layer_class, mode};
+        if (std::ranges::find(model_.unknown, unknown) == model_.unknown.end()) {
+          model_.unknown.push_back(unknown);
+        }
+        continue;
+      }
       if (add_mode(classes, wanted, mode, out)) continue;
       const bool required = mode == Mode::keep() || mode == Mode::full();
       if (required && !missing) {
@@ -148,6 +152,35 @@ class Builder {
                          here.gap_net_bytes < before.output_bytes;
     model_.point.layers[index].follows_previous = follows;
     model_.upper.layers[index].follows_previous = follows;
+  }
+
+  // `keep`, the class's menu, `full`.
+  [[nodiscard]] std::vector<Mode> modes_of(std::uint16_t layer_class) const {
+    std::vector<Mode> modes{Mode::keep()};
+    if (layer_class < structure_.menus.size() && structure_.menus[layer_class].id != 0) {
+      for (std::size_t k = 0; k < structure_.menus[layer_class].steps.size(); ++k) {
+        modes.push_back(Mode::selective(static_cast<std::uint16_t>(k)));
+      }
+    } else {
+      for (const Mode mode : store_.modes(layer_class)) {
+        if (mode != Mode::keep() && mode != Mode::full()) modes.push_back(mode);
+      }
+    }
+    modes.push_back(Mode::full());
+    return modes;
+  }
+
+  // Neither `keep` nor `full` is asked beyond the directions in which it was seen.
+  static bool is_identified(const ClassModel& classes, std::uint8_t variant) {
+    for (const Mode mode : {Mode::keep(), Mode::full()}) {
+      const auto pair = classes.best(mode, variant);
+      if (pair && !pair->identified) return false;
+    }
+    return true;
+  }
+
+  static bool is_known(const std::optional<ModePair>& pair, bool plain_identified) {
+    return pair && pair->fit && (pair->identified || !plain_identified);
   }
 
   // False: nothing is known of the mode.

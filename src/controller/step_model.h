@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "controller/segment_store.h"
@@ -26,6 +27,8 @@ struct StepModel {
   StepCosts upper;
   bool identified = true;  // no segment is asked beyond the directions in which it was seen
   bool fit = true;         // every segment was seen at two distinct shapes, or at this very one
+  // Selective modes on the menu that are left out: not known well enough for this shape.
+  std::vector<std::pair<std::uint16_t, Mode>> unknown;  // by layer class
 };
 
 // How the segments of a layer become its costs (v: its class and variant, m: a mode):
@@ -33,6 +36,7 @@ struct StepModel {
 //   released(v, m) = max(0, forward_net(m) + backward_net(m) - residue(v))
 // A mode unknown for a variant is taken from another variant of the class: its backward peak rises
 // by the residue that this variant has beyond the other's.
+// A selective mode is left out until it is as well known as `keep` and `full` are.
 // A backward of `keep` that was never seen is that of `full` less what the recompute allocates.
 // Errors: kUnavailable, naming the first segment that is unknown.
 Result<StepModel> build_step_model(const SegmentStore& store, const StepStructure& structure,

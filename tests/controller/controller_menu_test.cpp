@@ -47,6 +47,74 @@ TEST(ControllerMenu, LearnsAllModesInFewSteps) {
   EXPECT_LE(learning, 4);
 }
 
+// Planning begins with `keep` and `full`, in the very step in which it would without a menu.
+TEST(ControllerMenu, TheFirstPlanComesNoLaterThanWithKeepAndFull) {
+  ControllerOptions plain;
+  plain.menu = {Mode::Kind::kKeep, Mode::Kind::kFull};
+  for (const int layers : {1, 2, 4, 8}) {
+    for (const double share : {0.05, 0.3, 0.7}) {
+      Harness with({.encoder_layers = layers, .menu_steps = 3});
+      Harness without({.encoder_layers = layers, .menu_steps = 3}, plain);
+      for (const std::int64_t length : lengths(16, 5)) {
+        const Bytes budget = with.budget_at(kLongest, share);
+        const auto one = with.step({8, length}, budget);
+        const auto other = without.step({8, length}, budget);
+        EXPECT_EQ(one.state, other.state) << layers << " layers, share " << share;
+        EXPECT_TRUE(other.outcome.overrun || !one.outcome.overrun) << layers << ", " << share;
+      }
+    }
+  }
+}
+
+// Steps that measure selective modes are planned within the budget, recorded and not kept.
+TEST(ControllerMenu, ModesAreMeasuredInPlannedStepsWithinTheBudget) {
+  for (const double share : {0.02, 0.1, 0.3, 0.7}) {
+    Harness harness({.encoder_layers = 6, .menu_steps = 3});
+    const Bytes budget = harness.budget_at(kLongest, share);
+    int measuring = 0;
+    for (const std::int64_t length : lengths(60, 4)) {
+      const auto done = harness.step({8, length}, budget);
+      if (done.state == ControllerState::kPlanning) EXPECT_LE(done.outcome.peak_bytes, budget);
+      if (done.decision.plan->reason.find("measured in") == std::string::npos) continue;
+      ++measuring;
+      EXPECT_TRUE(done.decision.record);
+      EXPECT_LE(done.outcome.peak_bytes, done.decision.plan->predicted_peak_bytes) << share;
+      EXPECT_LE(done.decision.plan->predicted_peak_bytes, budget);
+      EXPECT_EQ(done.outcome.revocations, 0);
+    }
+    EXPECT_GT(measuring, 0) << share;
+    EXPECT_LE(measuring, 8) << share;
+  }
+}
+
+// Where everything fits nothing is gained by it.
+TEST(ControllerMenu, NothingIsMeasuredWhileEverythingFits) {
+  Harness harness({.menu_steps = 3});
+  for (const std::int64_t length : lengths(20, 5)) {
+    const auto done = harness.step({8, length}, harness.budget_at(kLongest, 1.5));
+    if (done.state == ControllerState::kPlanning)
+      EXPECT_EQ(selective_layers(*done.decision.plan), 0);
+  }
+}
+
+TEST(ControllerMenu, NeverSlowerThanKeepAndFullOnceLearned) {
+  ControllerOptions plain;
+  plain.menu = {Mode::Kind::kKeep, Mode::Kind::kFull};
+  for (const double share : {0.02, 0.1, 0.3, 0.7}) {
+    Harness with({.encoder_layers = 6, .menu_steps = 3});
+    Harness without({.encoder_layers = 6, .menu_steps = 3}, plain);
+    const Bytes budget = with.budget_at(kLongest, share);
+    int step = 0;
+    for (const std::int64_t length : lengths(60, 4)) {
+      const auto one = with.step({8, length}, budget);
+      const auto other = without.step({8, length}, budget);
+      if (++step <= 24) continue;
+      EXPECT_LE(with.true_extra_seconds(one), without.true_extra_seconds(other) + 1e-9)
+          << share << ", length " << length;
+    }
+  }
+}
+
 TEST(ControllerMenu, ALoneLayerLearnsItsMenuInTurns) {
   Harness harness({.encoder_layers = 1, .menu_steps = 2});
   ControllerState last = ControllerState::kLearning;
@@ -54,6 +122,10 @@ TEST(ControllerMenu, ALoneLayerLearnsItsMenuInTurns) {
     last = harness.step({8, length}, harness.budget_at(kLongest, 0.5)).state;
   }
   EXPECT_EQ(last, ControllerState::kPlanning);
+}
+
+TEST(ControllerMenu, SelectiveModesAreWantedUnlessTheMenuLeavesThemOut) {
+  EXPECT_TRUE(make_controller({})->wants_menus());
 }
 
 TEST(ControllerMenu, TheMenuOptionKeepsSelectiveModesOut) {
@@ -79,6 +151,62 @@ TEST(ControllerMenu, StateWithMenusIsRestored) {
     EXPECT_EQ(step.state, ControllerState::kPlanning) << step.decision.plan->reason;
     EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes);
   }
+}
+
+Harness taught_harness(const SyntheticSpec& spec) {
+  Harness taught(spec);
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  for (const std::int64_t length : lengths(20, 6)) taught.step({8, length}, budget);
+  return taught;
+}
+
+// A process that restores a state does not know its menus before its first step has run.
+TEST(ControllerMenu, AMenuFoundAgainIsNotLearnedAnew) {
+  const SyntheticSpec spec{.menu_steps = 3};
+  const Harness taught = taught_harness(spec);
+  Harness fresh(spec);
+  ASSERT_TRUE(fresh.controller->restore(taught.controller->serialize("m"), "m").has_value());
+  const Bytes budget = fresh.budget_at(kLongest, 0.3);
+  StepStructure unknown = fresh.model.structure();
+  unknown.menus.clear();
+  fresh.controller->on_structure(unknown);
+  fresh.step({8, 64}, budget);
+  std::int64_t selective = 0;
+  for (const std::int64_t length : {496, 72, 504, 488}) {
+    const auto step = fresh.step({8, length}, budget);
+    EXPECT_EQ(step.state, ControllerState::kPlanning);
+    EXPECT_FALSE(step.decision.record);
+    selective += selective_layers(*step.decision.plan);
+  }
+  EXPECT_GT(selective, 0);
+}
+
+// What another menu taught is not used.
+TEST(ControllerMenu, AnotherMenuIsLearnedAnew) {
+  const SyntheticSpec spec{.menu_steps = 3};
+  const Harness taught = taught_harness(spec);
+  Harness fresh(spec);
+  ASSERT_TRUE(fresh.controller->restore(taught.controller->serialize("m"), "m").has_value());
+  StepStructure other = fresh.model.structure();
+  other.menus[0].id = 99;
+  fresh.controller->on_structure(other);
+  StepContext context = fresh.model.context(kLongest, fresh.budget_at(kLongest, 0.3));
+  const StepDecision decision = fresh.controller->begin_step(context);
+  EXPECT_EQ(fresh.controller->state(), ControllerState::kPlanning);
+  const auto costs = fresh.controller->costs(context);
+  ASSERT_TRUE(costs.has_value());
+  EXPECT_EQ(costs->layers[0].modes.size(), 2U);
+}
+
+// A class whose menu was withdrawn has no selective modes any more.
+TEST(ControllerMenu, AWithdrawnMenuIsNotPlanned) {
+  Harness taught = taught_harness({.menu_steps = 3});
+  StepStructure none = taught.model.structure();
+  none.menus[0] = {StepStructure::Menu::kNone, {}};
+  taught.controller->on_structure(none);
+  const auto decision = taught.controller->begin_step(
+      taught.model.context(kLongest, taught.budget_at(kLongest, 0.3)));
+  EXPECT_EQ(selective_layers(*decision.plan), 0);
 }
 
 }  // namespace

@@ -59,6 +59,38 @@ TEST(LearningPlan, AClassOfOneLayerAlternates) {
   EXPECT_EQ(seen, "fkfkk");
 }
 
+TEST(LearningPlan, AClassOfOneLayerLearnsItsMenuLast) {
+  SegmentStore store = fake_store();
+  StepStructure one = layers_of({0});
+  one.menus = {{7, {"a", "b"}}};
+  std::string seen;
+  for (std::int64_t length = 1; length <= 9; ++length) {
+    const Mode mode = learning_modes(store, one, {})[0];
+    seen += mode == Mode::full()   ? 'f'
+            : mode == Mode::keep() ? 'k'
+                                   : static_cast<char>('0' + mode.step);
+    teach(store, length, 0, mode);
+  }
+  EXPECT_EQ(seen, "fkfk0101k");
+}
+
+// A layer that would run `full` does not take a selective mode, which holds more.
+TEST(LearningPlan, TheMenuIsTaughtInLayersThatWouldBeKept) {
+  SegmentStore store = fake_store();
+  for (const Mode mode : {Mode::keep(), Mode::full()}) {
+    teach(store, 8, 0, mode);
+    teach(store, 9, 0, mode);
+  }
+  StepStructure layers = layers_of({0, 0, 0, 0});
+  layers.menus = {{7, {"a", "b", "c"}}};
+  const auto planned = modes_of("ffkk");
+  LearningRequest request;
+  request.planned = planned;
+  const std::vector<Mode> expected{Mode::full(), Mode::full(), Mode::selective(0),
+                                   Mode::selective(1)};
+  EXPECT_EQ(learning_modes(store, layers, request), expected);
+}
+
 TEST(LearningPlan, ShelteredTeachesKeep) {
   const SegmentStore store = fake_store();
   LearningRequest request;

@@ -1,0 +1,88 @@
+#include "controller/menu_lessons.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace pudica {
+namespace {
+
+// Masks held as bits come beside the masks themselves for a moment: a bit for four bytes.
+constexpr std::int64_t kBitsShare = 32;
+
+std::optional<LayerModeCosts> bound_of(const LayerCosts& layer, Mode mode) {
+  const auto keep = std::ranges::find(layer.modes, Mode::keep(), &LayerModeCosts::mode);
+  const auto full = std::ranges::find(layer.modes, Mode::full(), &LayerModeCosts::mode);
+  if (keep == layer.modes.end() || full == layer.modes.end()) return std::nullopt;
+  LayerModeCosts bound = *keep;
+  bound.mode = mode;
+  bound.forward_peak_bytes = std::max(
+      keep->forward_peak_bytes,
+      keep->forward_net_bytes + std::max<std::int64_t>(0, keep->forward_net_bytes) / kBitsShare);
+  // Both are above what earlier layers hold.
+  bound.backward_peak_bytes =
+      std::max(keep->backward_peak_bytes,
+               full->forward_net_bytes + full->backward_peak_bytes - keep->forward_net_bytes);
+  bound.released_bytes = std::max(keep->released_bytes, full->released_bytes);
+  return bound;
+}
+
+class Teacher {
+ public:
+  Teacher(const StepModel& model, std::span<const std::uint8_t> choice, std::int64_t room_bytes)
+      : costs_(model.upper),
+        choice_(choice.begin(), choice.end()),
+        taken_(choice.size(), false),
+        room_bytes_(room_bytes) {}
+
+  // Layers of the class, those where it changes least first: kept ones from the first on, whose
+  // backwards find most room; of the others the last, which hold for the shortest time.
+  [[nodiscard]] std::vector<std::size_t> candidates(std::uint16_t layer_class) const {
+    std::vector<std::size_t> kept;
+    std::vector<std::size_t> others;
+    for (std::size_t i = 0; i < choice_.size(); ++i) {
+      if (taken_[i] || costs_.layers[i].layer_class != layer_class) continue;
+      const bool keeps = costs_.layers[i].modes[choice_[i]].mode == Mode::keep();
+      (keeps ? kept : others).push_back(i);
+    }
+    kept.insert(kept.end(), others.rbegin(), others.rend());
+    return kept;
+  }
+
+  void teach(std::uint16_t layer_class, Mode mode, MenuLessons& out) {
+    for (const std::size_t i : candidates(layer_class)) {
+      auto& modes = costs_.layers[i].modes;
+      const auto bound = bound_of(costs_.layers[i], mode);
+      if (!bound) return;
+      const std::uint8_t before = choice_[i];
+      modes.push_back(*bound);
+      choice_[i] = static_cast<std::uint8_t>(modes.size() - 1);
+      const std::int64_t peak = step_peak_bytes(costs_, choice_);
+      if (peak <= room_bytes_) {
+        taken_[i] = true;
+        out.peak_bytes = peak;
+        out.lessons.push_back({i, mode, bound->forward_peak_bytes, bound->backward_peak_bytes});
+        return;
+      }
+      choice_[i] = before;
+      modes.pop_back();
+    }
+  }
+
+ private:
+  StepCosts costs_;
+  std::vector<std::uint8_t> choice_;
+  std::vector<bool> taken_;
+  std::int64_t room_bytes_;
+};
+
+}  // namespace
+
+MenuLessons lessons_within(const StepModel& model, std::span<const std::uint8_t> choice,
+                           std::int64_t room_bytes) {
+  MenuLessons out;
+  Teacher teacher(model, choice, room_bytes);
+  for (const auto& [layer_class, mode] : model.unknown) teacher.teach(layer_class, mode, out);
+  return out;
+}
+
+}  // namespace pudica

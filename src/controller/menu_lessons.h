@@ -1,0 +1,34 @@
+// Selective modes measured in steps that are planned already, in layers where there is room.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "controller/step_model.h"
+#include "pudica/mode.h"
+
+namespace pudica {
+
+// One layer that runs a mode to have it measured.
+struct MenuLesson {
+  std::size_t layer = 0;
+  Mode mode;
+  // The most that it may need before it is measured.
+  std::int64_t forward_peak_bytes = 0;
+  std::int64_t backward_peak_bytes = 0;
+};
+
+struct MenuLessons {
+  std::vector<MenuLesson> lessons;
+  std::int64_t peak_bytes = 0;  // of the step at most, above base; meaningful where not empty
+};
+
+// Lessons for `model.unknown`, each mode in one layer of its class, none in two, such that the step
+// stays within `room_bytes` above base. A mode that was not measured holds at most what `keep`
+// holds, and needs at most as much in its backward as `full` there. Requires: `choice` indexes the
+// modes of model.upper.
+MenuLessons lessons_within(const StepModel& model, std::span<const std::uint8_t> choice,
+                           std::int64_t room_bytes);
+
+}  // namespace pudica

@@ -1,0 +1,64 @@
+#include "controller/menu_lessons.h"
+
+#include <gtest/gtest.h>
+
+namespace pudica::testing {
+namespace {
+
+// Layers of class 0 that hold 100 bytes kept and 10 in `full`, whose recompute comes on top.
+StepModel model_of(std::size_t layers, std::size_t unknown) {
+  StepModel model;
+  LayerCosts layer;
+  layer.modes = {{Mode::keep(), 100, 110, 0, 30, 0}, {Mode::full(), 10, 110, 0, 130, 1}};
+  model.upper.layers.assign(layers, layer);
+  for (std::size_t k = 0; k < unknown; ++k) {
+    model.unknown.emplace_back(0, Mode::selective(static_cast<std::uint16_t>(k)));
+  }
+  return model;
+}
+
+constexpr std::int64_t kAmple = 1 << 20;
+
+TEST(MenuLessons, EachModeInALayerOfItsOwnKeptOnesFirst) {
+  const std::vector<std::uint8_t> choice{1, 0, 0, 1};
+  const MenuLessons taught = lessons_within(model_of(4, 3), choice, kAmple);
+  ASSERT_EQ(taught.lessons.size(), 3U);
+  EXPECT_EQ(taught.lessons[0].layer, 1U);
+  EXPECT_EQ(taught.lessons[1].layer, 2U);
+  EXPECT_EQ(taught.lessons[2].layer, 3U);  // the last of the others
+  EXPECT_EQ(taught.lessons[2].mode, Mode::selective(2));
+}
+
+TEST(MenuLessons, StayWithinTheRoom) {
+  const StepModel model = model_of(3, 2);
+  const std::vector<std::uint8_t> choice{1, 1, 0};
+  const std::int64_t planned = step_peak_bytes(model.upper, choice);
+  for (std::int64_t room = planned - 20; room < planned + 200; ++room) {
+    const MenuLessons taught = lessons_within(model, choice, room);
+    if (!taught.lessons.empty()) EXPECT_LE(taught.peak_bytes, room);
+    for (const MenuLesson& lesson : taught.lessons) EXPECT_GE(lesson.backward_peak_bytes, 40);
+  }
+  EXPECT_TRUE(lessons_within(model, choice, planned - 20).lessons.empty());
+  EXPECT_EQ(lessons_within(model, choice, kAmple).lessons.size(), 2U);
+}
+
+TEST(MenuLessons, OnlyLayersOfTheClassLearn) {
+  StepModel model = model_of(3, 1);
+  model.upper.layers[0].layer_class = 1;
+  model.upper.layers[1].layer_class = 1;
+  const std::vector<std::uint8_t> choice{0, 0, 0};
+  const MenuLessons taught = lessons_within(model, choice, kAmple);
+  ASSERT_EQ(taught.lessons.size(), 1U);
+  EXPECT_EQ(taught.lessons[0].layer, 2U);
+}
+
+// Without both there is no bound.
+TEST(MenuLessons, NoneWithoutKeepAndFull) {
+  StepModel model = model_of(2, 1);
+  for (LayerCosts& layer : model.upper.layers) layer.modes.pop_back();
+  const std::vector<std::uint8_t> choice{0, 0};
+  EXPECT_TRUE(lessons_within(model, choice, kAmple).lessons.empty());
+}
+
+}  // namespace
+}  // namespace pudica::testing

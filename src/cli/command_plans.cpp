@@ -104,6 +104,27 @@ std::vector<const Json*> pointers(const Json& values) {
   return out;
 }
 
+// The selective modes of each class: what they free, what that costs, what runs again.
+void print_menu(Session& session, const Json& menu) {
+  const Style& style = session.style;
+  if (menu.empty()) return;
+  session.out << '\n' << painted("Selective modes", Colour::kBold, style) << '\n';
+  Table table({{"CLASS", false, true, 2},
+               {"MODE"},
+               {"FREES", true},
+               {"EXTRA TIME", true},
+               {"WHAT", false, true, 3}});
+  for (const Json& item : menu) {
+    const std::string mode = text(item, "mode");
+    table.add({{sanitised(text(item, "class"), style)},
+               {sanitised(mode, style), mode_colour(mode)},
+               {bytes_text(integer(item, "freed_bytes"))},
+               {duration_text(number(item, "extra_seconds"))},
+               {sanitised(text(item, "what"), style)}});
+  }
+  table.print(session.out, style);
+}
+
 void print_explanation(Session& session, const Json& answer) {
   const Style& style = session.style;
   print_facts(
@@ -136,6 +157,7 @@ void print_explanation(Session& session, const Json& answer) {
                {sanitised(text(layer, "why"), style)}});
   }
   table.print(session.out, style);
+  print_menu(session, list(answer, "menu"));
 }
 
 std::string mode_counts(const Json& answer, const Style& style) {

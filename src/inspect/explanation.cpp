@@ -182,6 +182,37 @@ std::string class_name(const StepStructure& structure, std::uint16_t layer_class
   return "class " + std::to_string(layer_class);
 }
 
+// What the hook layer tells of a mode; empty where it told nothing yet.
+std::string words_of(const StepStructure& structure, std::uint16_t layer_class, Mode mode) {
+  if (mode.kind != Mode::Kind::kSelective || layer_class >= structure.menus.size()) return {};
+  const auto& steps = structure.menus[layer_class].steps;
+  return mode.step < steps.size() ? steps[mode.step] : std::string();
+}
+
+std::vector<MenuExplanation> menu_of(const ExplanationInputs& inputs) {
+  std::vector<MenuExplanation> out;
+  std::vector<std::uint16_t> done;
+  for (const LayerCosts& layer : inputs.costs.layers) {
+    if (std::ranges::find(done, layer.layer_class) != done.end()) continue;
+    done.push_back(layer.layer_class);
+    const auto keep = index_of(layer, Mode::keep());
+    for (const LayerModeCosts& mode : layer.modes) {
+      if (mode.mode.kind != Mode::Kind::kSelective) continue;
+      MenuExplanation item;
+      item.layer_class = class_name(inputs.structure, layer.layer_class);
+      item.mode = mode.mode;
+      item.what = words_of(inputs.structure, layer.layer_class, mode.mode);
+      item.extra_seconds = mode.extra_seconds;
+      if (keep) {
+        item.freed_bytes = Bytes(layer.modes[*keep].forward_net_bytes - mode.forward_net_bytes);
+        item.extra_seconds -= layer.modes[*keep].extra_seconds;
+      }
+      out.push_back(std::move(item));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Explanation> explain_plan(const ExplanationInputs& inputs) {
@@ -224,6 +255,7 @@ Result<Explanation> explain_plan(const ExplanationInputs& inputs) {
     layer.why = reasoner.why(i);
     out.layers.push_back(std::move(layer));
   }
+  out.menu = menu_of(inputs);
   return out;
 }
 

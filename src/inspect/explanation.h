@@ -25,6 +25,15 @@ struct LayerExplanation {
   std::string why;
 };
 
+// A selective mode on the menu of a class, at the shape.
+struct MenuExplanation {
+  std::string layer_class;
+  Mode mode;
+  Bytes freed_bytes{0};      // of what a kept layer holds
+  double extra_seconds = 0;  // over `keep`
+  std::string what;          // in words: what it drops, and which operators run again
+};
+
 struct Explanation {
   ShapeKey key;
   Bytes budget_bytes{0};  // 0: not limited
@@ -36,6 +45,7 @@ struct Explanation {
   double extra_seconds = 0;
   std::string reason;
   std::vector<LayerExplanation> layers;
+  std::vector<MenuExplanation> menu;  // by class; those that were measured
 };
 
 // What there is to explain: an estimate, the costs that it rests on, and the modes of a plan.

@@ -26,6 +26,14 @@ std::string to_json(const Explanation& explanation, std::string_view run) {
                              {"extra_seconds", finite(layer.extra_seconds)},
                              {"why", layer.why}});
   }
+  out["menu"] = Json::array();
+  for (const MenuExplanation& item : explanation.menu) {
+    out["menu"].push_back({{"class", item.layer_class},
+                           {"mode", to_string(item.mode)},
+                           {"freed_bytes", item.freed_bytes.count()},
+                           {"extra_seconds", finite(item.extra_seconds)},
+                           {"what", item.what}});
+  }
   return dump(out, -1);
 }
 

@@ -134,6 +134,7 @@ def test_explain_asks_with_shape_and_budget(cli, daemon):
     assert rows[0]["mode"] == "full" and rows[0]["held_bytes"] == "1000"
     shown = cli.shown("explain", "12x384")
     assert "Keeping all" in shown and "encoder" in shown
+    assert "Selective modes" in shown and "selective:0" in shown
 
 
 def test_estimate_tells_what_a_shape_needs(cli, daemon):

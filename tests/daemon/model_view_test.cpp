@@ -208,12 +208,39 @@ TEST(ModelView, JsonIsAsTheContractHasIt) {
                                                 "margin_bytes",
                                                 "extra_seconds",
                                                 "reason",
-                                                "layers"};
+                                                "layers",
+                                                "menu"};
   for (const std::string& field : explain_fields) EXPECT_TRUE(explained.contains(field)) << field;
   EXPECT_EQ(explained.size(), explain_fields.size());
   for (const char* field :
        {"layer", "class", "mode", "held_bytes", "keep_held_bytes", "extra_seconds", "why"}) {
     EXPECT_TRUE(explained["layers"][7].contains(field)) << field;
+  }
+}
+
+TEST(ModelView, ExplainsTheSelectiveModesOfAClass) {
+  SyntheticSpec spec;
+  spec.menu_steps = 3;
+  const auto process = taught_process(spec);
+  for (int i = 0; i < 12; ++i) {
+    const ShapeKey shape{2 + i % 4, 50 + 9 * i};
+    process->step(shape, process->budget_at(shape, 0.5));
+  }
+  const ModelView view = view_of(*process);
+  const auto explanation = view.explain("5x180", process->budget_at({5, 180}, 0.5));
+  ASSERT_TRUE(explanation);
+  ASSERT_EQ(explanation->menu.size(), 3U);
+  for (std::size_t k = 0; k < 3; ++k) {
+    const MenuExplanation& item = explanation->menu[k];
+    EXPECT_EQ(item.mode, Mode::selective(static_cast<std::uint16_t>(k)));
+    EXPECT_EQ(item.layer_class, "encoder");
+    EXPECT_GT(item.freed_bytes, Bytes(0));
+    EXPECT_GT(item.extra_seconds, 0);
+    EXPECT_EQ(item.what, "drops some");
+  }
+  const auto json = nlohmann::json::parse(to_json(*explanation, "k3v9q2"));
+  for (const char* field : {"class", "mode", "freed_bytes", "extra_seconds", "what"}) {
+    EXPECT_TRUE(json["menu"][0].contains(field)) << field;
   }
 }
 

@@ -49,7 +49,7 @@ struct Config {
     bool operator==(const Predictor&) const = default;
   };
   struct Planner {
-    std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kFull};
+    std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kSelective, Mode::Kind::kFull};
     std::int64_t frontier_limit = 2048;
     bool operator==(const Planner&) const = default;
   };

@@ -133,7 +133,7 @@ constexpr std::array<Key, 17> kKeys{{
        return read_integer(v, {4, 4096}, c.predictor.max_samples_per_segment);
      }},
     {"planner.menu", "list of strings", "one or more of keep, selective, offload, full; each once",
-     "", R"(["keep","full"])", &read_menu},
+     "", R"(["keep","selective","full"])", &read_menu},
     {"planner.frontier_limit", "integer", "256 to 65536", "cells", "2048",
      [](const json& v, Config& c) {
        return read_integer(v, {256, 65536}, c.planner.frontier_limit);

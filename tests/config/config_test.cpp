@@ -187,7 +187,8 @@ TEST(Config, DefaultsCompileToTheLibrarysDefaults) {
   EXPECT_EQ(compiled.predictor.forgetting, library.predictor.forgetting);
   EXPECT_EQ(compiled.predictor.max_samples_per_segment, library.predictor.max_samples_per_segment);
   EXPECT_EQ(compiled.cache.capacity, library.cache.capacity);
-  EXPECT_THAT(compiled.menu, SizeIs(2));
+  EXPECT_THAT(compiled.menu,
+              ElementsAre(Mode::Kind::kKeep, Mode::Kind::kSelective, Mode::Kind::kFull));
 }
 
 TEST(Budget, ReadsAutoBytesAndFractions) {

@@ -74,7 +74,9 @@ TEST(ControllerMenu, ModesAreMeasuredInPlannedStepsWithinTheBudget) {
     int measuring = 0;
     for (const std::int64_t length : lengths(60, 4)) {
       const auto done = harness.step({8, length}, budget);
-      if (done.state == ControllerState::kPlanning) EXPECT_LE(done.outcome.peak_bytes, budget);
+      if (done.state == ControllerState::kPlanning) {
+        EXPECT_LE(done.outcome.peak_bytes, budget);
+      }
       if (done.decision.plan->reason.find("measured in") == std::string::npos) continue;
       ++measuring;
       EXPECT_TRUE(done.decision.record);
@@ -92,8 +94,9 @@ TEST(ControllerMenu, NothingIsMeasuredWhileEverythingFits) {
   Harness harness({.menu_steps = 3});
   for (const std::int64_t length : lengths(20, 5)) {
     const auto done = harness.step({8, length}, harness.budget_at(kLongest, 1.5));
-    if (done.state == ControllerState::kPlanning)
+    if (done.state == ControllerState::kPlanning) {
       EXPECT_EQ(selective_layers(*done.decision.plan), 0);
+    }
   }
 }
 

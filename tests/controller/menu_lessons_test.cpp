@@ -35,7 +35,9 @@ TEST(MenuLessons, StayWithinTheRoom) {
   const std::int64_t planned = step_peak_bytes(model.upper, choice);
   for (std::int64_t room = planned - 20; room < planned + 200; ++room) {
     const MenuLessons taught = lessons_within(model, choice, room);
-    if (!taught.lessons.empty()) EXPECT_LE(taught.peak_bytes, room);
+    if (!taught.lessons.empty()) {
+      EXPECT_LE(taught.peak_bytes, room);
+    }
     for (const MenuLesson& lesson : taught.lessons) EXPECT_GE(lesson.backward_peak_bytes, 40);
   }
   EXPECT_TRUE(lessons_within(model, choice, planned - 20).lessons.empty());

@@ -31,7 +31,18 @@ struct SavedHeader {
   std::int64_t recorded = 0;
   std::array<std::optional<Bytes>, 2> base_bytes;
 
-  // One line; a class's name takes more of `in`. False: damage.
+  // Text that may hold anything: its length in the line, itself behind it. False: damage.
+  static bool read_text(std::istringstream& words, std::istringstream& in, std::size_t most,
+                        std::string& out) {
+    std::size_t length = 0;
+    words >> length;
+    if (!words || length > most) return false;
+    out.assign(length, '\0');
+    in.read(out.data(), static_cast<std::streamsize>(length)).ignore();
+    return static_cast<bool>(in);
+  }
+
+  // One line; a class's name and a step's words take more of `in`. False: damage.
   bool read(const std::string& line, std::istringstream& in, std::size_t most) {
     std::istringstream words(line);
     std::string what;
@@ -53,6 +64,13 @@ struct SavedHeader {
       menu.steps.resize(steps);
       if (structure.menus.size() <= layer_class) structure.menus.resize(layer_class + 1);
       structure.menus[layer_class] = std::move(menu);
+    } else if (what == "step") {
+      std::size_t layer_class = 0;
+      std::size_t step = 0;
+      words >> layer_class >> step;
+      if (!words || layer_class >= structure.menus.size()) return false;
+      auto& steps = structure.menus[layer_class].steps;
+      if (step >= steps.size() || !read_text(words, in, most, steps[step])) return false;
     } else if (what == "base") {
       std::size_t present = 0;
       std::int64_t bytes = 0;
@@ -60,13 +78,7 @@ struct SavedHeader {
       if (present > 1 || bytes < 0) return false;
       base_bytes[present] = Bytes(bytes);
     } else if (what == "class") {
-      std::size_t length = 0;
-      words >> length;
-      if (!words || length > most) return false;
-      std::string name(length, '\0');
-      in.read(name.data(), static_cast<std::streamsize>(length)).ignore();
-      if (!in) return false;
-      structure.class_names.push_back(std::move(name));
+      if (!read_text(words, in, most, structure.class_names.emplace_back())) return false;
     } else if (what == "error") {
       words >> errors.emplace_back();
     } else {
@@ -223,6 +235,10 @@ std::string ControllerImpl::state_body() const {
   for (std::size_t i = 0; i < structure_.menus.size(); ++i) {
     const StepStructure::Menu& menu = structure_.menus[i];
     out << "menu " << i << ' ' << menu.id << ' ' << menu.steps.size() << '\n';
+    for (std::size_t k = 0; k < menu.steps.size(); ++k) {
+      out << "step " << i << ' ' << k << ' ' << menu.steps[k].size() << '\n'
+          << menu.steps[k] << '\n';
+    }
   }
   for (const std::size_t present : {0U, 1U}) {
     if (!base_known_[present]) continue;

@@ -18,6 +18,7 @@ from . import _native, _optimizers, _rerun
 from ._answers import Answer, Explanation
 from ._arguments import take_apart, tensors_in
 from ._budget import Budget, format_bytes, resolve
+from ._checkpointing import Takeover
 from ._errors import AttachError, NotLearnedError, ShapeError, StateError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
 from ._layers import class_word
@@ -61,7 +62,6 @@ class Handle:
         self._open_layers: list[int] = []  # ids of modules whose native layer is open
         self._called: set[int] = set()
         self._said: set[str] = set()
-        self._checkpointing: list[tuple[weakref.ref[nn.Module], str]] = []
         self._hooks: list[Any] = []
         self._state_file = ""
         self._attached = True
@@ -188,9 +188,7 @@ class Handle:
         _optimizers.forget(self)
         for module in [m for m, ref in attached_modules.items() if ref() is self]:
             del attached_modules[module]
-        for ref, name in self._checkpointing:
-            if (layer := ref()) is not None:
-                setattr(layer, name, True)
+        self._takeover.give_back()
         self._save_state_file()
         self._native.detach()
         self._drain_log()
@@ -239,18 +237,16 @@ class Handle:
                 ),
             ]
             attached_modules[layer] = weakref.ref(self)
-            self._take_over_checkpointing(layer)
         attached_modules[model] = weakref.ref(self)
+        self._takeover = Takeover([*layers, *ancestors.values()])
+        self._take_over_checkpointing()
 
-    def _take_over_checkpointing(self, layer: nn.Module) -> None:
-        if getattr(layer, "gradient_checkpointing", False) is not True:
-            return
-        layer.gradient_checkpointing = False  # type: ignore[assignment]
-        self._checkpointing.append((weakref.ref(layer), "gradient_checkpointing"))
-        self._say_once(
-            "checkpointing",
-            "gradient checkpointing was on; pudica takes over, and gives it back at detach()",
-        )
+    def _take_over_checkpointing(self) -> None:
+        if self._takeover.take():
+            self._say_once(
+                "checkpointing",
+                "gradient checkpointing was on; pudica takes over, and gives it back at detach()",
+            )
 
     def _forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         opener = self._opener() if self._opener is not None else None
@@ -270,17 +266,12 @@ class Handle:
             if read is None:
                 return
             _rerun.forget_dead()
-            for layer in self.layers if self._checkpointing_came_on() else ():
-                self._take_over_checkpointing(layer)
+            self._take_over_checkpointing()
             self._note(self._native.end_step())
             self._native.begin_step(*read)
             self._opener = weakref.ref(module)
         except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
             self._failed("the start of a forward", error)
-
-    def _checkpointing_came_on(self) -> bool:
-        first = self._layers[0]() if self._layers else None
-        return getattr(first, "gradient_checkpointing", False) is True
 
     def _forward_ends(self, module: nn.Module) -> None:
         if self._opener is None or self._opener() is not module:

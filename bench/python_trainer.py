@@ -1,0 +1,246 @@
+"""What pudica costs and saves in Python, by CPU clock, with interleaved steps.
+
+trainer: Hugging Face's Trainer on batches of many lengths (the bundled text, byte by byte): without
+anything, with gradient_checkpointing=True, and with pudica at the middle of what recomputing all
+and keeping all take (both measured first). Parameters of all must come out equal.
+
+idle: a plain loop on a 6-layer BERT of width 256 at 8x128 where nothing needs recomputing, with and
+without pudica.
+
+Each way trains in a process of its own, one step each in turn in an order drawn anew, so that what
+else the machine does hits all alike; a step's time is the process's CPU time. Reported: the median
+of the ratios of steps taken in the same turn, with quartiles.
+"""
+
+import argparse
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import pathlib
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TEXT = ROOT / "data" / "pride_and_prejudice.txt"
+AMPLE = 1 << 40
+WARMUP = 10  # turns that are not counted: learning, first allocations
+
+
+def digest(model):
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def summary(stats):
+    keys = ("steps", "learning_steps", "highest_peak_bytes", "budget_bytes", "layer_calls",
+            "recomputed_layers", "revocations", "overruns", "failures")
+    return {key: stats[key] for key in keys}
+
+
+def bert(options, **settings):
+    import transformers
+
+    return transformers.BertConfig(vocab_size=256, max_position_embeddings=options.longest,
+                                   **settings)
+
+
+def collate(examples):
+    import torch
+
+    words = torch.nn.utils.rnn.pad_sequence(examples, batch_first=True)
+    return {"input_ids": words, "attention_mask": (words != 0).long(),
+            "labels": words.masked_fill(words == 0, -100)}
+
+
+def trainer_job(turn, options, way):
+    """`way`: checkpointing, budget and config (budget None: without pudica)."""
+    import torch
+    import transformers
+
+    steps = []  # what pudica says of each
+
+    class Turns(transformers.TrainerCallback):
+        def on_step_begin(self, *unused, **also_unused):
+            turn.begin()
+
+        def on_step_end(self, *unused, **also_unused):
+            turn.end()
+            if way.get("config"):
+                steps.append(callback.handle.stats()["last_step"])
+
+    lines = [torch.tensor(list(line[: options.longest]))
+             for line in TEXT.read_bytes().splitlines() if line]
+    transformers.set_seed(options.seed)
+    model = transformers.BertForMaskedLM(bert(
+        options, hidden_size=options.hidden, num_hidden_layers=options.layers,
+        num_attention_heads=4, intermediate_size=4 * options.hidden))
+    trainer = transformers.Trainer(
+        model=model, train_dataset=lines, data_collator=collate, callbacks=[Turns()],
+        args=transformers.TrainingArguments(
+            output_dir=tempfile.mkdtemp(), max_steps=options.steps, report_to=[], use_cpu=True,
+            per_device_train_batch_size=options.batch, disable_tqdm=True, save_strategy="no",
+            seed=options.seed, gradient_checkpointing=way.get("checkpointing", False)))
+    trainer.remove_callback(transformers.PrinterCallback)
+    if way.get("budget"):
+        from pudica.transformers import install
+
+        callback = install(trainer, way["budget"], config=way.get("config"), daemon=False)
+    trainer.train()
+    # The first step of all keeps its layers even with policy full, to try them.
+    return {"digest": digest(model),
+            "stats": summary(callback.handle.stats()) if way.get("budget") else None,
+            "highest_after_first": max((step["peak_bytes"] for step in steps[1:]), default=0)}
+
+
+def idle_job(turn, options, way):
+    import torch
+    import transformers
+
+    torch.manual_seed(options.seed)
+    model = transformers.BertForMaskedLM(bert(
+        options, hidden_size=256, num_hidden_layers=6, num_attention_heads=4,
+        intermediate_size=1024)).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    handle = None
+    if way.get("budget"):
+        import pudica
+
+        handle = pudica.attach(model, way["budget"], daemon=False)
+    for _ in range(options.idle_steps):
+        words = torch.randint(1, 256, (8, 128))
+        turn.begin()
+        model(input_ids=words, attention_mask=torch.ones_like(words), labels=words).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        turn.end()
+    return {"digest": digest(model), "stats": handle and summary(handle.stats())}
+
+
+class Turn:
+    """A worker's side: waits, measures one step, tells."""
+
+    def __init__(self, pipe):
+        self._pipe = pipe
+        self._started = 0.0
+
+    def begin(self):
+        self._pipe.recv()
+        self._started = time.process_time()
+
+    def end(self):
+        self._pipe.send(time.process_time() - self._started)
+
+
+def work(pipe, job, options, way):
+    import torch
+
+    torch.set_num_threads(1)
+    pipe.send({"trainer": trainer_job, "idle": idle_job}[job](Turn(pipe), options, way))
+
+
+def interleave(job, options, ways, steps):
+    """Seconds of each step and the report, by way."""
+    context = multiprocessing.get_context("spawn")
+    order = random.Random(options.seed)
+    pipes, workers, seconds = {}, [], {name: [] for name in ways}
+    for name, way in ways.items():
+        pipes[name], theirs = context.Pipe()
+        workers.append(context.Process(target=work, args=(theirs, job, options, way), daemon=True))
+        workers[-1].start()
+        theirs.close()
+    for _ in range(steps):
+        for name in order.sample(sorted(ways), len(ways)):
+            pipes[name].send(None)
+            seconds[name].append(pipes[name].recv())
+    reports = {name: pipe.recv() for name, pipe in pipes.items()}
+    for worker in workers:
+        worker.join()
+    return seconds, reports
+
+
+def quartiles(values):
+    low, middle, high = statistics.quantiles(values, n=4)
+    return {"median": round(middle, 4), "quartiles": [round(low, 4), round(high, 4)]}
+
+
+def compare(seconds, reports, base):
+    reference = seconds[base][WARMUP:]
+    found = {}
+    for name, own in seconds.items():
+        own = own[WARMUP:]
+        ratios = [mine / other for mine, other in zip(own, reference)]
+        found[name] = {"step_ms": quartiles([1e3 * value for value in own]),
+                       "of_plain": quartiles(ratios),
+                       "total_of_plain": round(sum(own) / sum(reference), 4),
+                       "stats": reports[name]["stats"]}
+    return {"turns": len(reference), "ways": found,
+            "parameters_equal": len({report["digest"] for report in reports.values()}) == 1}
+
+
+def trainer_benchmark(options, folder):
+    configs = {}
+    for policy in ("none", "full"):
+        configs[policy] = str(folder / f"{policy}.json")
+        pathlib.Path(configs[policy]).write_text(json.dumps({"policy": policy}))
+    _, reports = interleave(
+        "trainer", options,
+        {p: {"budget": AMPLE, "config": config} for p, config in configs.items()}, options.steps)
+    keep_all, floor = (reports[p]["highest_after_first"] for p in ("none", "full"))
+    budget = (floor + keep_all) // 2
+    ways = {"plain": {}, "gradient_checkpointing": {"checkpointing": True},
+            "pudica": {"budget": budget}}
+    seconds, reports = interleave("trainer", options, ways, options.steps)
+    found = compare(seconds, reports, "plain")
+    return {"floor_bytes": floor, "keep_all_bytes": keep_all, "budget_bytes": budget, **found}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=300, help="of the Trainer")
+    parser.add_argument("--idle-steps", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--longest", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=["trainer", "idle"])
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    if min(options.steps, options.idle_steps) < WARMUP + 10:
+        parser.error(f"expected at least {WARMUP + 10} steps")
+    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT,
+                              capture_output=True, text=True, check=False).stdout.strip()
+    result = {
+        "benchmark": "python_trainer", "date": datetime.date.today().isoformat(),
+        "revision": revision, "arguments": sys.argv[1:], "seed": options.seed,
+        "machine": {"processor": platform.processor() or platform.machine(),
+                    "cores": os.cpu_count()},
+        "versions": {name: importlib.metadata.version(name)
+                     for name in ("torch", "transformers", "accelerate")},
+        "clock": "CPU time of each process, one thread",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        if options.only != "idle":
+            result["trainer"] = trainer_benchmark(options, pathlib.Path(folder))
+        if options.only != "trainer":
+            ways = {"plain": {}, "pudica": {"budget": AMPLE}}
+            result["idle"] = compare(
+                *interleave("idle", options, ways, options.idle_steps), "plain")
+    text = json.dumps(result, indent=1)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

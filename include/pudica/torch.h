@@ -1,8 +1,10 @@
 // The hook layer's API for LibTorch programs: attach, run layers, hold the budget.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +40,8 @@ struct LayerOptions {
   // Nobody has promised that the layer gives the same when it is called again: the first call of
   // its class is kept, and run again at once to see; a class that fails is kept from then on.
   bool unproven = false;
+  // Inputs beyond so many do not tell classes apart (what a cache that is passed holds already).
+  std::size_t telling_inputs = std::numeric_limits<std::size_t>::max();
 };
 
 struct AttachOptions {

@@ -14,6 +14,7 @@
 #include "inspect/model_view.h"
 #include "inspect/process_info.h"
 #include "inspect/socket_path.h"
+#include "native/random_policy.h"
 #include "native/rerun_desk.h"
 #include "policy/policy_factory.h"
 #include "policy/policy_spec.h"
@@ -56,17 +57,7 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   const Settings settings = read_settings(settings_text);
   fingerprint_ = settings.fingerprint;
   budget_bytes_ = settings.budget_bytes;
-  const auto spec = require(parse_policy_spec(settings.config.policy), "config");
-  ControllerOptions options = compile_controller_options(settings.config);
-  if (settings.device != "cpu") options.predictor.granularity_bytes = 512;
-  if (spec.name == "pudica") {
-    controllers_ = std::make_shared<Controllers>(std::move(options));
-    policy_ = controllers_;
-  } else {
-    PolicyInputs inputs;
-    inputs.controller = std::move(options);
-    policy_ = require(make_policy(spec, inputs), "config");
-  }
+  choose_policy(settings);
   if (settings.daemon && controllers_) report_to_daemon(settings);
   AttachOptions attach_options;
   attach_options.budget_bytes = settings.budget_bytes;
@@ -85,6 +76,23 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
 }
 
 Attachment::~Attachment() { detach(); }
+
+void Attachment::choose_policy(const Settings& settings) {
+  policy_ = random_policy_of(settings.config.policy);
+  if (policy_) return;
+  const auto spec = require(parse_policy_spec(settings.config.policy), "config");
+  ControllerOptions options = compile_controller_options(settings.config);
+  if (settings.device != "cpu") options.predictor.granularity_bytes = 512;
+  if (spec.name != "pudica") {
+    PolicyInputs inputs;
+    inputs.controller = std::move(options);
+    policy_ = require(make_policy(spec, inputs), "config");
+    return;
+  }
+  if (!spec.menu.empty()) options.menu = spec.menu;
+  controllers_ = std::make_shared<Controllers>(std::move(options));
+  policy_ = controllers_;
+}
 
 void Attachment::report_to_daemon(const Settings& settings) {
   std::shared_ptr<Reporter> reporter = Reporter::start(reporter_options(settings));
@@ -134,11 +142,13 @@ std::int64_t Attachment::end_step() {
 }
 
 bool Attachment::enter(std::int64_t token, const std::string& layer_class,
-                       std::vector<at::Tensor> inputs, std::vector<at::Tensor> buffers) {
+                       std::vector<at::Tensor> inputs, std::vector<at::Tensor> buffers,
+                       std::int64_t telling_inputs) {
   LayerOptions options;
   options.layer_class = layer_class;
   options.buffers = std::move(buffers);
   options.unproven = true;
+  options.telling_inputs = static_cast<std::size_t>(telling_inputs);
   return handle_->enter_layer(RerunDesk::instance().function(token), inputs, options);
 }
 

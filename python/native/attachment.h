@@ -31,9 +31,10 @@ class Attachment final : public torch::CustomClassHolder {
   std::int64_t end_step();
   enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };
 
-  // The layer call `token` begins with these inputs. True: leave() or abandon() follows.
+  // The layer call `token` begins with these inputs, whose first `telling_inputs` tell classes
+  // apart. True: leave() or abandon() follows.
   bool enter(std::int64_t token, const std::string& layer_class, std::vector<at::Tensor> inputs,
-             std::vector<at::Tensor> buffers);
+             std::vector<at::Tensor> buffers, std::int64_t telling_inputs);
   void leave(std::vector<at::Tensor> outputs);
   void abandon();
 
@@ -64,6 +65,7 @@ class Attachment final : public torch::CustomClassHolder {
     std::int64_t highest_peak_bytes = 0;
   };
 
+  void choose_policy(const Settings& settings);
   void report_to_daemon(const Settings& settings);
   Controllers& controllers() const;  // throws where there are none
   void count(const StepReport& report);

@@ -49,6 +49,8 @@ Settings read_settings(const std::string& text) {
   settings.name = given.at("name").get<std::string>();
   settings.model = given.at("model").get<std::string>();
   settings.fingerprint = given.at("fingerprint").get<std::string>();
+  const json& policy = given.at("policy");
+  if (!policy.is_null()) settings.config.policy = policy.get<std::string>();
   set_log_level(settings.config.log.level);
   return settings;
 }

@@ -11,7 +11,8 @@
 namespace pudica::python {
 
 // {"budget_bytes", "hard", "device", "config" (a path or ""), "daemon" (bool or null: as
-// configured), "name", "model", "fingerprint"}
+// configured), "name", "model", "fingerprint", "policy" (null: as configured; a policy spec, or
+// "random:seed=N" for another random plan each step)}
 struct Settings {
   Config config;
   Bytes budget_bytes{0};

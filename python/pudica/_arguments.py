@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import enum
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,9 +24,12 @@ _ATOMS = (
     torch.Size,
     torch.Generator,
     torch.nn.Module,
+    enum.Enum,
     type,
 )
 _DEEPEST = 8  # objects nested deeper than this are taken as they are
+_MOST_OBJECTS = 256  # of a call; further ones are taken as they are
+_Made = dict[int, Any]  # objects made in a rebuild, by the id of their node
 
 
 class _Node:
@@ -31,7 +37,7 @@ class _Node:
 
     __slots__ = ()
 
-    def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
         raise NotImplementedError
 
 
@@ -41,7 +47,7 @@ class _Tensor(_Node):
     def __init__(self, index: int) -> None:
         self.index = index
 
-    def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
         return tensors[self.index]
 
 
@@ -52,8 +58,8 @@ class _Sequence(_Node):
         self.make = make
         self.items = items
 
-    def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
-        return self.make([_rebuild(item, tensors) for item in self.items])
+    def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
+        return self.make([_rebuild(item, tensors, made) for item in self.items])
 
 
 class _Mapping(_Node):
@@ -62,8 +68,8 @@ class _Mapping(_Node):
     def __init__(self, items: dict[Any, Any]) -> None:
         self.items = items
 
-    def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
-        return {key: _rebuild(value, tensors) for key, value in self.items.items()}
+    def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
+        return {key: _rebuild(value, tensors, made) for key, value in self.items.items()}
 
 
 class _Object(_Node):
@@ -77,19 +83,37 @@ class _Object(_Node):
         self.attributes = attributes
         self.items = items  # of a dict or list subclass
 
-    def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
-        made = copy.copy(self.empty)
-        made.__dict__.update({k: _rebuild(v, tensors) for k, v in self.attributes.items()})
+    def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
+        if id(self) in made:
+            return made[id(self)]
+        one = made[id(self)] = copy.copy(self.empty)  # in `made` first: objects may form circles
+        for name, part in self.attributes.items():
+            one.__dict__[name] = _rebuild(part, tensors, made)
         if isinstance(self.items, dict):
             for key, value in self.items.items():
-                dict.__setitem__(made, key, _rebuild(value, tensors))
+                _set_item(one, key, _rebuild(value, tensors, made))
         elif self.items is not None:
-            list.extend(made, [_rebuild(value, tensors) for value in self.items])
-        return made
+            list.extend(one, [_rebuild(value, tensors, made) for value in self.items])
+        return one
 
 
-def _rebuild(part: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    return part.rebuild(tensors) if isinstance(part, _Node) else part
+def _rebuild(part: Any, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
+    return part.rebuild(tensors, made) if isinstance(part, _Node) else part
+
+
+def _set_item(made: dict[Any, Any], key: Any, value: Any) -> None:
+    # Past a subclass's own __setitem__, but not past what keeps the order.
+    kind = OrderedDict if isinstance(made, OrderedDict) else dict
+    kind.__setitem__(made, key, value)
+
+
+def _empty_like(value: Any, items: Any) -> Any:
+    """An object of the same class without attributes and items. Raises TypeError where that takes
+    more than __new__."""
+    kind: Any = type(value)
+    if any(getattr(base, "__slots__", ()) for base in kind.__mro__):
+        raise TypeError("what is in slots cannot be taken apart")
+    return object.__new__(kind) if items is None else kind.__new__(kind)
 
 
 def _tuple_maker(kind: type) -> Callable[[list[Any]], Any]:
@@ -103,10 +127,16 @@ class _Taker:
 
     def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
+        self.inner: list[torch.Tensor] = []  # in objects; they come last, in reverse
+        self.inside = False
         self.words: list[str] = []  # what changes the layer's operators, beside the tensors
+        self.objects: dict[int, _Object] = {}  # by id: one that is passed twice is made once
 
     def take(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, torch.Tensor):
+            if self.inside:
+                self.inner.append(value)
+                return _Tensor(-len(self.inner))
             self.tensors.append(value)
             return _Tensor(len(self.tensors) - 1)
         if isinstance(value, _ATOMS):
@@ -138,31 +168,27 @@ class _Taker:
         return parts
 
     def _take_object(self, value: Any, depth: int) -> Any:
-        kind: Any = type(value)
-        self.words.append(kind.__qualname__)
-        if callable(value) or not hasattr(value, "__dict__"):
+        self.words.append(type(value).__qualname__)
+        if callable(value) or not hasattr(value, "__dict__") or len(self.objects) >= _MOST_OBJECTS:
             return value
-        quiet = _Taker()  # an object's insides are not part of what the call is called
-        quiet.tensors = self.tensors
-        before = len(self.tensors)
-        attributes = {k: quiet.take(v, depth + 1) for k, v in vars(value).items()}
-        items: Any = None
-        if isinstance(value, dict):
-            items = {k: quiet.take(v, depth + 1) for k, v in value.items()}
-        elif isinstance(value, list):
-            items = [quiet.take(v, depth + 1) for v in value]
-        if len(self.tensors) == before and not self._may_grow(value):
-            return value
+        known = self.objects.get(id(value))
+        if known is not None:
+            return known
+        items: Any = {} if isinstance(value, dict) else [] if isinstance(value, list) else None
         try:
-            empty = object.__new__(kind) if items is None else kind.__new__(kind)
+            node = _Object(_empty_like(value, items), {}, items)
         except TypeError:  # made in a way of its own: what it is now must do
             return value
-        return _Object(empty, attributes, items)
-
-    @staticmethod
-    def _may_grow(value: Any) -> bool:
-        # An empty cache holds no tensor yet, and the call will put some in.
-        return any(isinstance(item, (list, dict)) for item in vars(value).values())
+        self.objects[id(value)] = node
+        quiet = _Taker()  # an object's insides are not part of what the call is called
+        quiet.inner, quiet.objects, quiet.inside = self.inner, self.objects, True
+        for name, part in vars(value).items():
+            node.attributes[name] = quiet.take(part, depth + 1)
+        if isinstance(value, dict):
+            items.update({k: quiet.take(v, depth + 1) for k, v in dict.items(value)})
+        elif isinstance(value, list):
+            items.extend(quiet.take(v, depth + 1) for v in list.__iter__(value))
+        return node
 
 
 class Template:
@@ -175,25 +201,28 @@ class Template:
         self._kwargs = kwargs
 
     def rebuild(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args = tuple(_rebuild(part, tensors) for part in self._args)
-        return args, {name: _rebuild(part, tensors) for name, part in self._kwargs.items()}
+        made: _Made = {}
+        args = tuple(_rebuild(part, tensors, made) for part in self._args)
+        return args, {name: _rebuild(part, tensors, made) for name, part in self._kwargs.items()}
 
 
 def take_apart(
     args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Template, list[torch.Tensor], str]:
-    """The template, the tensors in order, and a word for what else the call depends on."""
+) -> tuple[Template, list[torch.Tensor], int, str]:
+    """The template, the tensors in order, how many of them lie in no object (they come first), and
+    a word for what else the call depends on."""
     taker = _Taker()
     parts = [taker.take(value) for value in args]
     named = {}
     for name, value in kwargs.items():
         taker.words.append(name)
         named[name] = taker.take(value)
-    return Template(parts, named), taker.tensors, ",".join(taker.words)
+    tensors = taker.tensors + taker.inner[::-1]
+    return Template(parts, named), tensors, len(taker.tensors), ",".join(taker.words)
 
 
 def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
-    """Tensors in nested tuples, lists and dicts."""
+    """Tensors in nested tuples, lists, dicts and dataclasses."""
     if isinstance(value, torch.Tensor):
         return [value]
     if depth >= _DEEPEST:
@@ -202,4 +231,7 @@ def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
         return [tensor for item in value for tensor in tensors_in(item, depth + 1)]
     if isinstance(value, dict):
         return [tensor for item in value.values() for tensor in tensors_in(item, depth + 1)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        return [tensor for item in fields for tensor in tensors_in(item, depth + 1)]
     return []

@@ -290,10 +290,13 @@ class Handle:
     def _layer_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         try:
             self._called.add(id(module))
-            template, tensors, word = take_apart(args, kwargs)
+            if _in_checkpoint():
+                return
+            template, tensors, telling, word = take_apart(args, kwargs)
             token = _rerun.new_token()
             name = f"{self._words[id(module)]}{'t' if module.training else 'e'}({word})"
-            if self._native.enter(token, name, tensors, self._buffers[id(module)]):
+            buffers = self._buffers[id(module)]
+            if self._native.enter(token, name, tensors, buffers, telling):
                 self._open_layers.append(id(module))
                 _rerun.remember(token, module, template)
         except Exception as error:  # noqa: BLE001
@@ -406,6 +409,12 @@ class Handle:
             self.save(self._state_file)
         except (OSError, StateError) as error:
             _log.warning("the learned model could not be written: %s", error)
+
+
+def _in_checkpoint() -> bool:
+    # A checkpoint of the user's around layers counts the tensors that are saved in it.
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
 
 
 def _shape_text(shape: Shape) -> str:

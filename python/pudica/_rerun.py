@@ -1,4 +1,5 @@
-"""Layers run again: the native side calls back here when a backward needs a layer's tensors."""
+"""Layers run again: the native side calls back here when it tries a layer and when a backward
+needs a layer's tensors."""
 
 from __future__ import annotations
 
@@ -7,25 +8,95 @@ import contextlib
 import ctypes
 import itertools
 import threading
+import weakref
 from typing import Any
 
 import torch
+from torch import nn
 
 from ._arguments import Template, tensors_in
+from ._foreign import (
+    plain_attributes,
+    random_states,
+    restore_plain_attributes,
+    restore_random_states,
+    without_hooks,
+)
 
-# Layer calls whose frames live, by token. Tensors are not here but in the frame: what the
-# native side frees is free.
-_calls: dict[int, tuple[torch.nn.Module, Template]] = {}
+_Parts = tuple[list[nn.Module], list[tuple[str, nn.Parameter]]]
+
 _tokens = itertools.count(1)
+_parts: weakref.WeakKeyDictionary[nn.Module, _Parts] = weakref.WeakKeyDictionary()
 _DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
+
+
+def _parts_of(module: nn.Module) -> _Parts:
+    parts = _parts.get(module)
+    if parts is None:
+        parameters = [(n, p) for n, p in module.named_parameters() if not p.is_inference()]
+        parts = _parts[module] = (list(module.modules()), parameters)
+    return parts
+
+
+class _Call:
+    """A layer call whose frame lives: what the layer's result depends on beside tensors that were
+    passed. Those are not here but in the frame: what the native side frees is free."""
+
+    __slots__ = ("module", "template", "training", "versions")
+
+    def __init__(self, module: nn.Module, template: Template) -> None:
+        modules, parameters = _parts_of(module)
+        self.module = module
+        self.template = template
+        self.training = [part.training for part in modules]
+        self.versions = [parameter._version for _, parameter in parameters]
+
+    def check_parameters(self) -> None:
+        for (name, parameter), then in zip(_parts_of(self.module)[1], self.versions, strict=True):
+            if parameter._version != then:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: parameter {name} of a {type(self.module).__name__} that "
+                    f"is recomputed is at version {parameter._version}; expected version {then} "
+                    "instead"
+                )
+
+    def run(self, tensors: list[torch.Tensor]) -> Any:
+        """The layer's output again; its modules, and generators that are not torch's, are then as
+        they were. Raises RuntimeError where such a generator was drawn from: nobody knows what it
+        gave in the forward."""
+        modules = _parts_of(self.module)[0]
+        args, kwargs = self.template.rebuild(tensors)
+        states = random_states()
+        plain = plain_attributes(modules)
+        hooked = without_hooks(modules)
+        # The user may have called eval() since.
+        for part, training in zip(modules, self.training, strict=True):
+            if part.training is not training:
+                part.training = training
+        try:
+            # forward(), not the call, and no hooks below: they ran once, in the forward, where what
+            # they collect may still be under way.
+            output = self.module.forward(*args, **kwargs)
+        finally:
+            for attributes, hooks in hooked:
+                attributes.update(hooks)
+            restore_plain_attributes(plain)
+            drawn = restore_random_states(states)
+        if drawn:
+            raise RuntimeError(f"it draws from {drawn} random")
+        return output
+
+
+_calls: dict[int, _Call] = {}  # by token
 
 
 def new_token() -> int:
     return next(_tokens)
 
 
-def remember(token: int, module: torch.nn.Module, template: Template) -> None:
-    _calls[token] = (module, template)
+def remember(token: int, module: nn.Module, template: Template) -> None:
+    _calls[token] = _Call(module, template)
 
 
 def forget_dead() -> None:
@@ -41,10 +112,9 @@ def live_calls() -> int:
 def _run(token: int) -> int:
     ops: Any = torch.ops.pudica
     try:
-        module, template = _calls[token]
-        args, kwargs = template.rebuild(ops.rerun_inputs())
-        # forward(), not the call: the user's hooks ran once, in the forward.
-        output = module.forward(*args, **kwargs)
+        call = _calls[token]
+        call.check_parameters()
+        output = call.run(ops.rerun_inputs())
         ops.rerun_done(tensors_in(output))
         return _DONE
     except torch.OutOfMemoryError as error:
@@ -58,7 +128,8 @@ def _run(token: int) -> int:
         return _FAILED
     except BaseException as error:  # noqa: BLE001  (a C caller is waiting for a number)
         with contextlib.suppress(Exception):
-            ops.rerun_failed(f"{type(error).__name__}: {error}")
+            kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
+            ops.rerun_failed(kind + str(error))
         return _FAILED
 
 

@@ -155,6 +155,7 @@ void Frame::end_part(const std::vector<at::Tensor>& outputs) {
 void Frame::abort_part() noexcept {
   open_part_.reset();
   const std::lock_guard lock(mutex_);
+  options_.on_trial = false;
   tape_.reset();
 }
 

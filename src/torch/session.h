@@ -123,7 +123,8 @@ class Session final : public Handle {
 
   [[nodiscard]] bool takes_part() const;
   [[nodiscard]] std::uint16_t class_of(const std::string& name,
-                                       const std::vector<at::Tensor>& inputs);
+                                       const std::vector<at::Tensor>& inputs,
+                                       std::size_t telling_inputs);
   [[nodiscard]] Mode mode_of(std::size_t ordinal, std::uint16_t layer_class) const;
   [[nodiscard]] bool is_joined(std::size_t ordinal) const;
   [[nodiscard]] bool keeps_revocably() const;

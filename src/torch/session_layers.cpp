@@ -1,4 +1,5 @@
 // The session's layers: which mode each call runs in, its frame, and what is measured around it.
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -30,10 +31,12 @@ bool Session::takes_part() const {
          torch::autograd::get_current_graph_task_id() < 0;  // a user's checkpoint runs it again
 }
 
-std::uint16_t Session::class_of(const std::string& name, const std::vector<at::Tensor>& inputs) {
+std::uint16_t Session::class_of(const std::string& name, const std::vector<at::Tensor>& inputs,
+                                std::size_t telling_inputs) {
   // What of the inputs changes what a layer saves: which need gradients, their types and ranks.
   std::string key = name;
-  for (const at::Tensor& input : inputs) {
+  for (std::size_t k = 0; k < std::min(inputs.size(), telling_inputs); ++k) {
+    const at::Tensor& input = inputs[k];
     if (!input.defined()) {
       key += "/none";
       continue;
@@ -104,7 +107,8 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   close_segment();
   FrameOptions frame;
   frame.store = call.mode.kind != Mode::Kind::kFull;
-  frame.registry = frame.store && keeps_revocably() ? registry_ : nullptr;
+  // Not before it is known that it reproduces itself.
+  frame.registry = frame.store && !on_trial && keeps_revocably() ? registry_ : nullptr;
   if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   frame.layer = static_cast<std::int32_t>(ordinal);
@@ -157,7 +161,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
                          const LayerOptions& options) {
   const std::size_t ordinal = calls_.size();
   Call call;
-  call.layer_class = class_of(options.layer_class, inputs);
+  call.layer_class = class_of(options.layer_class, inputs, options.telling_inputs);
   call.mode = mode_of(ordinal, call.layer_class);
   const bool unproven = needs_trial(call.layer_class, options);
   // Until a call of the class has reproduced itself none may have to.

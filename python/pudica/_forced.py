@@ -1,0 +1,25 @@
+"""Plans of another policy than pudica's own, for pudica.parity and the tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+_forced: str | None = None
+
+
+def forced_policy() -> str | None:
+    """The policy spec that attach() uses instead of the configured one."""
+    return _forced
+
+
+@contextlib.contextmanager
+def plans_of(policy: str) -> Iterator[None]:
+    """attach() inside plans by `policy`: "none", "full", "every_n:n=2", "reactive", or
+    "random:seed=3": another random plan each step. Not for two threads at once."""
+    global _forced
+    before, _forced = _forced, policy
+    try:
+        yield
+    finally:
+        _forced = before

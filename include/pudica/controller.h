@@ -40,7 +40,7 @@ struct ControllerOptions {
 // Latencies of begin_step in nanoseconds, measured by the caller (the controller has no clock).
 struct ControllerCounters {
   std::int64_t steps = 0;
-  std::int64_t learning_steps = 0;
+  std::int64_t learning_steps = 0;  // without a plan that predicts
   std::int64_t plans_made = 0;
   std::int64_t infeasible_steps = 0;
   std::int64_t revoked_steps = 0;

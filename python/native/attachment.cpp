@@ -120,7 +120,8 @@ void Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& n
 
 void Attachment::count(const StepReport& report) {
   ++totals_.steps;
-  totals_.learning_steps += report.recorded ? 1 : 0;
+  const bool predicted = report.plan && report.plan->predicted_peak_bytes > Bytes(0);
+  totals_.learning_steps += report.recorded && !predicted ? 1 : 0;
   totals_.layer_calls += report.layer_calls;
   totals_.recomputed_layers += report.recomputed_layers;
   totals_.revocations += report.revocations;

@@ -181,7 +181,6 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const ShapeKey
   StepDecision decision{entry.plan, false};
   if (!to_record_.empty() && to_record_.contains(shape)) {
     decision.record = true;
-    ++counters_.learning_steps;
   }
   return decision;
 }
@@ -304,7 +303,7 @@ StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   plan.id = next_plan_id_++;
   pending.plan_id = plan.id;
   pending_ = pending;
-  if (record) ++counters_.learning_steps;
+  if (record && plan.predicted_peak_bytes == Bytes(0)) ++counters_.learning_steps;
   return {std::make_shared<const Plan>(std::move(plan)), record};
 }
 

@@ -18,10 +18,12 @@ std::optional<LayerModeCosts> bound_of(const LayerCosts& layer, Mode mode) {
   bound.forward_peak_bytes = std::max(
       keep->forward_peak_bytes,
       keep->forward_net_bytes + std::max<std::int64_t>(0, keep->forward_net_bytes) / kBitsShare);
-  // Both are above what earlier layers hold.
+  // Both are above what earlier layers hold. A recovery holds what it makes on the way until the
+  // last tensor that needs it is there: reckoned as much again as the layer keeps.
   bound.backward_peak_bytes =
       std::max(keep->backward_peak_bytes,
-               full->forward_net_bytes + full->backward_peak_bytes - keep->forward_net_bytes);
+               full->forward_net_bytes + full->backward_peak_bytes - keep->forward_net_bytes) +
+      std::max<std::int64_t>(0, keep->forward_net_bytes);
   bound.released_bytes = std::max(keep->released_bytes, full->released_bytes);
   return bound;
 }

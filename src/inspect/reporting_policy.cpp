@@ -91,7 +91,9 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   StepEvent event;
   event.record = make_step_record(options_.run_name, step_, bare, StepStructure{});
   if (bare.plan) complete_modes(*bare.plan, structure_, event.record.modes);
-  event.learning = recorded_;
+  // What is measured in a step that has a plan is no learning step.
+  const bool predicted = bare.plan && bare.plan->predicted_peak_bytes > Bytes(0);
+  event.learning = recorded_ && !predicted;
   event.recomputed = outcome.recomputed_layers;
   reporter_->step(std::move(event));
   learned_ = learned_ || recorded_;

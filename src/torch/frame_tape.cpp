@@ -33,6 +33,17 @@ at::Tensor rebound(const at::Tensor& tensor, const c10::Storage& storage) {
   return at::Tensor(std::move(bound));
 }
 
+// A search recovers everything while the forward's own bytes are there: as much again.
+bool has_room_to_search(const std::vector<c10::Storage>& bytes_of, c10::Device device) {
+  const Meter* meter = meter_for(device);
+  if (meter == nullptr || meter->cap_bytes() <= 0) return true;
+  std::int64_t needed = 0;
+  for (const c10::Storage& storage : bytes_of) {
+    if (storage) needed += static_cast<std::int64_t>(storage.nbytes());
+  }
+  return meter->in_use_bytes() + needed <= meter->cap_bytes();
+}
+
 const c10::Storage& no_bytes() {
   static const auto* const nothing = new c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr,
@@ -80,6 +91,10 @@ void Frame::settle_tape() {
     bytes_of[static_cast<std::size_t>(slot.storage)] = slot.tensor.storage();
   }
   if (options_.tapes->wants_collection()) {
+    if (!has_room_to_search(bytes_of, options_.device)) {
+      tape_.reset();
+      return;
+    }
     std::vector<std::int32_t> slot_storage;
     for (const Slot& slot : slots_) slot_storage.push_back(slot.storage);
     searched_ = true;

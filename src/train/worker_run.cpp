@@ -112,8 +112,9 @@ class RunImpl final : public TrainingRun {
     row.recomputed_layers = report_.recomputed_layers;
     row.layer_calls = report_.layer_calls;
     row.plan_ns = report_.plan_ns;
-    row.learning = report_.recorded;
     if (report_.plan) row.predicted = report_.plan->predicted_peak_bytes;
+    // What is measured in a step that has a plan is no warm-up.
+    row.learning = report_.recorded && row.predicted == Bytes(0);
   }
 
   const TrainOptions& options_;

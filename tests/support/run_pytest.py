@@ -5,11 +5,16 @@ import sys
 
 SKIPPED = 77
 
-missing = [name for name in ("pytest", "jsonschema") if importlib.util.find_spec(name) is None]
-if missing:
-    print(f"skipped: {sys.executable} has no {', '.join(missing)}; set PUDICA_PYTHON")
-    sys.exit(SKIPPED)
 
-import pytest  # noqa: E402  (known to exist only here)
+def main():
+    missing = [n for n in ("pytest", "jsonschema") if importlib.util.find_spec(n) is None]
+    if missing:
+        print(f"skipped: {sys.executable} has no {', '.join(missing)}; set PUDICA_PYTHON")
+        return SKIPPED
+    import pytest
 
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
+    return pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]])
+
+
+if __name__ == "__main__":  # processes that tests spawn import this file
+    sys.exit(main())

@@ -191,6 +191,7 @@ class Handle:
         self._takeover.give_back()
         self._save_state_file()
         self._native.detach()
+        _rerun.forget_dead()  # their modules may go
         self._drain_log()
 
     def __enter__(self) -> Handle:

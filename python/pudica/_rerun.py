@@ -24,18 +24,24 @@ from ._foreign import (
 )
 
 _Parts = tuple[list[nn.Module], list[tuple[str, nn.Parameter]]]
+# The same by weak references: a value that held its key would keep the model for ever.
+_WeakParts = tuple[list["weakref.ref[nn.Module]"], list[tuple[str, "weakref.ref[nn.Parameter]"]]]
 
 _tokens = itertools.count(1)
-_parts: weakref.WeakKeyDictionary[nn.Module, _Parts] = weakref.WeakKeyDictionary()
+_parts: weakref.WeakKeyDictionary[nn.Module, _WeakParts] = weakref.WeakKeyDictionary()
 _DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
 
 
 def _parts_of(module: nn.Module) -> _Parts:
-    parts = _parts.get(module)
-    if parts is None:
-        parameters = [(n, p) for n, p in module.named_parameters() if not p.is_inference()]
-        parts = _parts[module] = (list(module.modules()), parameters)
-    return parts
+    known = _parts.get(module)
+    if known is None:
+        named = [(n, p) for n, p in module.named_parameters() if not p.is_inference()]
+        known = _parts[module] = (
+            [weakref.ref(part) for part in module.modules()],
+            [(name, weakref.ref(parameter)) for name, parameter in named],
+        )
+    modules = [part for ref in known[0] if (part := ref()) is not None]
+    return modules, [(name, p) for name, ref in known[1] if (p := ref()) is not None]
 
 
 class _Call:

@@ -4,6 +4,7 @@ import gc
 import json
 import logging
 import pathlib
+import weakref
 
 import pytest
 import small
@@ -289,3 +290,19 @@ def test_two_models_train_side_by_side(plain):
         small.train(second, 14)
         assert one.stats()["steps"] == two.stats()["steps"] == 14
     assert small.same(plain, first) and small.same(alone, second)
+
+
+def test_a_model_that_was_trained_is_freed(tmp_path):
+    def once():
+        model = small.make()
+        with pudica.attach(model, 1_500_000):
+            small.train(model, 4)
+        return weakref.ref(model.blocks[0].up.weight)
+
+    weight = once()
+    gc.collect()
+    assert weight() is None
+    before = _native.ops.bytes_in_use("cpu")
+    once()
+    gc.collect()
+    assert _native.ops.bytes_in_use("cpu") == before

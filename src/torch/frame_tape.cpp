@@ -170,15 +170,26 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   }
   at::Tensor tensor = rebound(slot.tensor, tape_->recover(slot.storage));
   slot.done_task = task;
-  StorageSet needed(tape_->stored().size(), false);
-  for (const Slot& other : slots_) {
-    if (!other.taped || other.dead || other.done_task == task) continue;
-    needed[static_cast<std::size_t>(other.storage)] = true;
+  if (!tape_->stored()[static_cast<std::size_t>(slot.storage)].pinned) {
+    collect_taped(/*pinned_too=*/!retained);
   }
-  tape_->collect(needed, /*pinned_too=*/!retained);
-  // What is still there may have lost what it could be recovered from.
-  consumed_ = consumed_ || !retained;
   return tensor;
+}
+
+// What was recovered goes as soon as its last reader has it; what the forward left, when its last
+// reader lets go: as it does from a frame without a tape, so that both need the same.
+void Frame::collect_taped(bool pinned_too) {
+  const int task = torch::autograd::get_current_graph_task_id();
+  StorageSet needed(tape_->stored().size(), false);
+  for (const Slot& slot : slots_) {
+    if (!slot.taped || slot.dead) continue;
+    const auto storage = static_cast<std::size_t>(slot.storage);
+    if (slot.done_task == task && !tape_->stored()[storage].pinned) continue;
+    needed[storage] = true;
+  }
+  tape_->collect(needed, pinned_too);
+  // What is still there may have lost what it could be recovered from.
+  consumed_ = consumed_ || pinned_too;
 }
 
 double Frame::next_price_us() const {

@@ -83,19 +83,19 @@ bool Session::keeps_revocably() const {
   return decision_.plan->revocable;
 }
 
-// Of kept layers only where revocation is to be expected (a tape makes it cheaper, and costs a
-// percent or two of a small layer when it never comes), and in recorded steps, which so see the
-// same allocations as those that learn.
+// Of kept layers only where revocation is to be expected: a tape makes it cheaper, and costs a
+// percent or two of a small layer when it never comes.
 bool Session::wants_tape(const Call& call) const {
   const auto& tapes = class_tapes_[call.layer_class];
   if (!tapes || call.mode.kind == Mode::Kind::kSelective || tapes->wants_collection()) return true;
-  if (!decision_.plan || decision_.record) return true;
+  if (!decision_.plan) return true;
   return decision_.plan->predicted_peak_bytes <= Bytes(0) || !decision_.plan->feasible;
 }
 
 bool Session::is_hook_free(const Call& call) const {
   if (state_->is_quarantined(call.layer_class)) return call.mode.kind != Mode::Kind::kFull;
-  if (keeps_revocably() || call.mode.kind == Mode::Kind::kFull) return false;
+  // Recorded steps all measure a layer in the same way: in a frame, which holds its inputs.
+  if (keeps_revocably() || decision_.record || call.mode.kind == Mode::Kind::kFull) return false;
   if (call.mode.kind != Mode::Kind::kSelective) return true;
   // A mode that was learned in another process: its menu must be found here first.
   const auto& tapes = class_tapes_[call.layer_class];

@@ -1,11 +1,14 @@
 // Selective modes by operator tape: every drop gives bit-equal gradients, and gives memory back.
+#include <algorithm>
 #include <tuple>
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "torch/meter.h"
+#include "torch/recorder.h"
 #include "torch/tape_dispatch.h"
 #include "torch/toy_model.h"
 
@@ -60,6 +63,30 @@ TEST_P(TapeParity, EveryTreatmentIsBitEqual) {
     SCOPED_TRACE(static_cast<int>(treatment));
     expect_identical(expected, run({treatment}));
   }
+}
+
+// A layer kept with a tape, so that it can be revoked bit by bit, allocates and frees in the order
+// of one kept without: what is measured of the one is true of the other.
+TEST_P(TapeParity, KeepByTapeAllocatesAndFreesAsKeep) {
+  at::set_num_threads(1);  // workers of one operator allocate in any order
+  collect();
+  hooks::Recorder recorder(std::size_t{1} << 16U);
+  const auto events_of = [&](Treatment treatment) {
+    recorder.clear();
+    hooks::cpu_meter().set_recorder(&recorder);
+    run({treatment});
+    hooks::cpu_meter().set_recorder(nullptr);
+    recorder.mark(hooks::MarkKind::kStepEnd, -1);
+    const auto events = recorder.events(0, recorder.marks().back().event);
+    return std::vector<std::int64_t>(events.begin(), events.end());
+  };
+  const auto kept = events_of(Treatment::kKeep);
+  EXPECT_GT(kept.size(), 100U);
+  const auto taped = events_of(Treatment::kTapeKeep);
+  ASSERT_EQ(kept.size(), taped.size());
+  const auto [ours, theirs] = std::ranges::mismatch(taped, kept);
+  EXPECT_TRUE(ours == taped.end()) << "event " << ours - taped.begin() << ": " << *ours
+                                   << " bytes, " << *theirs << " without a tape";
 }
 
 // What a class may drop does not depend on a clock, nor on the shape where all grows alike.
@@ -191,6 +218,26 @@ TEST_F(TapeMemory, MenuRisesInBytesAndOperators) {
 }
 
 TEST(TapeTraps, AvailableInThisBuild) { EXPECT_TRUE(hooks::tape_available()); }
+
+// A search recovers all that was saved while it is there: with no room under the cap it waits.
+TEST(TapeTraps, WithoutRoomThereIsNoSearch) {
+  hooks::cpu_meter();
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  ToyModel model(ToyOptions{.layers = 2, .hidden = 64});
+  const at::Tensor input = at::randn({2, 9, 64});
+  const StepResult expected = run_step(model, input, StepPlan{});
+  StepPlan plan;
+  plan.tapes = tapes;
+  plan.treatments = {Treatment::kTapeKeep};
+  hooks::cpu_meter().set_cap(1, /*refuse=*/false);
+  for (int step = 0; step < 3; ++step) expect_identical(expected, run_step(model, input, plan));
+  hooks::cpu_meter().set_cap(0, false);
+  EXPECT_EQ(tapes->menu(), nullptr);
+  EXPECT_TRUE(tapes->wants_collection());
+  run_step(model, input, plan);
+  run_step(model, input, plan);
+  EXPECT_NE(tapes->menu(), nullptr);
+}
 
 // A bias changed in place between forward and backward raises, as without us.
 TEST(TapeTraps, ParameterChangedBeforeTheBackwardRaises) {

@@ -132,6 +132,20 @@ void LpCertificate::multipliers(const Candidates& candidates, double budget) {
   for (std::size_t i = 0; i < layers; ++i) slope_[i + 1] = std::min(slope_[i], saved_[i]);
 }
 
+double LpCertificate::priced_ns(const Candidate& mode, std::size_t layer) const {
+  return static_cast<double>(mode.time_ns) +
+         slope_[layer + 1] * static_cast<double>(mode.kept_bytes) +
+         (slope_[layer] - slope_[layer + 1]) * static_cast<double>(mode.peak_bytes);
+}
+
+double LpCertificate::least_priced_ns(const Candidates& candidates, std::size_t layer) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& mode : candidates.of(layer)) {
+    least = std::min(least, priced_ns(mode, layer));
+  }
+  return least;
+}
+
 double LpCertificate::certify(const Candidates& candidates, double budget) const {
   const std::size_t layers = candidates.layers();
   const auto tail = static_cast<double>(candidates.tail_bytes());
@@ -140,13 +154,7 @@ double LpCertificate::certify(const Candidates& candidates, double budget) const
   for (std::size_t i = 0; i < layers; ++i) {
     const double later = slope_[i + 1];
     const double here = slope_[i] - slope_[i + 1];
-    double least = std::numeric_limits<double>::infinity();
-    for (const Candidate& mode : candidates.of(i)) {
-      least = std::min(least, static_cast<double>(mode.time_ns) +
-                                  later * static_cast<double>(mode.kept_bytes) +
-                                  here * static_cast<double>(mode.peak_bytes));
-    }
-    bound += least;
+    bound += least_priced_ns(candidates, i);
     size += sizes_[i].time + later * sizes_[i].kept + here * sizes_[i].peak;
   }
   // Each term has a few roundings and the sum one per layer, all relative to sizes counted here.
@@ -161,13 +169,7 @@ void LpCertificate::prepare_rest(const Candidates& candidates, std::int64_t budg
   for (std::size_t i = layers; i-- > 0;) {
     const double later = slope_[i + 1];
     const double here = slope_[i] - slope_[i + 1];
-    double least = std::numeric_limits<double>::infinity();
-    for (const Candidate& mode : candidates.of(i)) {
-      least = std::min(least, static_cast<double>(mode.time_ns) +
-                                  later * static_cast<double>(mode.kept_bytes) +
-                                  here * static_cast<double>(mode.peak_bytes));
-    }
-    rest_[i] = rest_[i + 1] + least;
+    rest_[i] = rest_[i + 1] + least_priced_ns(candidates, i);
     size += sizes_[i].time + (later + slope_[0]) * sizes_[i].kept + here * sizes_[i].peak;
   }
   // As in certify(); a room is the budget less what some layers hold.
@@ -182,10 +184,7 @@ std::size_t LpCertificate::cheapest(const Candidates& candidates, std::size_t la
   std::size_t best = 0;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t m = 0; m < modes.size(); ++m) {
-    const double cost =
-        static_cast<double>(modes[m].time_ns) +
-        slope_[layer + 1] * static_cast<double>(modes[m].kept_bytes) +
-        (slope_[layer] - slope_[layer + 1]) * static_cast<double>(modes[m].peak_bytes);
+    const double cost = priced_ns(modes[m], layer);
     if (cost >= least) continue;
     least = cost;
     best = m;

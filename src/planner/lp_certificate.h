@@ -57,6 +57,9 @@ class LpCertificate {
   void multipliers(const Candidates& candidates, double budget);
   // The bound of the multipliers in slope_, rounding errors taken off.
   [[nodiscard]] double certify(const Candidates& candidates, double budget) const;
+  // A mode's time and what the multipliers ask for its bytes.
+  [[nodiscard]] double priced_ns(const Candidate& mode, std::size_t layer) const;
+  [[nodiscard]] double least_priced_ns(const Candidates& candidates, std::size_t layer) const;
   [[nodiscard]] std::size_t cheapest(const Candidates& candidates, std::size_t layer) const;
 
   std::vector<Edge> edges_;

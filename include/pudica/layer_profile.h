@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace pudica {
 
 // The kinds of stretches that one step is cut into, in the order in which they occur.
 enum class SegmentKind : std::uint8_t {
-  kGap,        // forward before layer `index` (gap 0: embedding)
+  kGap,        // forward before layer `index` (gap 0: embedding); see SegmentKey::until_return
   kForward,    // one layer's forward
   kHead,       // after the last layer: head, loss, its backward up to the last layer's border
   kBackward,   // one layer's backward, its recompute included
@@ -37,6 +38,12 @@ struct SegmentKey {
   static constexpr std::uint8_t kLastOfClass = 1;       // first of its class in backward
   static constexpr std::uint8_t kNoInputGradient = 2;   // its input needs no gradient
   static constexpr std::uint8_t kGradientsPresent = 4;  // accumulation: .grad exists already
+
+  // The gap behind the last layer: the head until the forward returns, which the head's own segment
+  // holds as well. Measured where outputs of the step before were freed there.
+  static SegmentKey until_return(std::size_t layers) {
+    return {SegmentKind::kGap, static_cast<std::uint16_t>(layers), Mode::keep(), 0};
+  }
 
   auto operator<=>(const SegmentKey&) const = default;
 };

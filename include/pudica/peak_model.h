@@ -42,6 +42,10 @@ struct StepCosts {
   // bytes are freed after the head's own peak: freed before it, they lower it by what the plan
   // decides.
   std::int64_t head_peak_bytes = 0;
+  // Live beside everything else until the forward returns, in the head (StepContext), and the
+  // head's peak until then.
+  std::int64_t returning_bytes = 0;
+  std::int64_t return_peak_bytes = 0;
   std::int64_t epilogue_net_bytes = 0;
   std::int64_t epilogue_peak_bytes = 0;
   std::int64_t optimizer_peak_bytes = 0;
@@ -49,9 +53,10 @@ struct StepCosts {
 };
 
 // Peak of a plan above the step's base bytes. In order (formula of docs/architecture.md):
-//   live = 0
+//   live = 0 (returning bytes come on top of live up to the return)
 //   each layer i:    peak >= live + gap_peak;  live += gap_net;
 //                    peak >= live + forward_peak(m);  live += forward_net(m)
+//   return:          peak >= live + return_peak + returning
 //   head:            peak >= live + head_peak;  live += head_net - sum released(m)
 //   i = L-1 .. 0:    peak >= live + backward_peak(m);
 //                    live += residue + released(m) - forward_net(m)
@@ -74,6 +79,15 @@ std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_
 
 // The most that the backward of layers first..last as one needs above the live bytes at its start.
 std::int64_t joint_backward_peak_bytes(const StepCosts& costs, std::size_t first, std::size_t last);
+
+// The same in two parts, returning bytes left out: peak = max(bytes, until_return_bytes +
+// returning_bytes).
+struct StepPeaks {
+  std::int64_t bytes = 0;
+  std::int64_t until_return_bytes = 0;
+};
+StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choice,
+                     std::span<const std::uint8_t> joined = {});
 
 // Sum of the chosen modes' extra_seconds.
 double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice);

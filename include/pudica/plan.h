@@ -28,6 +28,8 @@ struct Plan {
   bool revocable = true;
   bool feasible = true;           // false: even the floor exceeds the budget
   Bytes predicted_peak_bytes{0};  // absolute, base included; 0: not predicted
+  // Some layers run a mode to have it measured: the peak stays below what is predicted.
+  bool peak_is_bound = false;
   double predicted_extra_seconds = 0;
   double certified_gap_seconds = 0;  // no plan that fits is faster by more than this
   // Predicted bytes above what is live when a layer's forward, or its backward, begins; empty: not
@@ -35,6 +37,11 @@ struct Plan {
   std::vector<std::int64_t> forward_need_bytes;
   std::vector<std::int64_t> backward_need_bytes;
   std::string reason;  // in words, for `explain`
+
+  // Whether the measured peak is to be what is predicted.
+  [[nodiscard]] bool predicts_peak() const {
+    return predicted_peak_bytes > Bytes(0) && !peak_is_bound;
+  }
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;

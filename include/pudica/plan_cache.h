@@ -23,6 +23,13 @@ struct CachedPlan {
   Bytes measured_peak_bytes{0};  // last measured; 0: never
   Bytes slack_bytes{0};          // available minus the peak planned on, kept up to date
   Bytes base_bytes{0};           // live when the step began for which it was planned
+  Bytes returning_bytes{0};      // and returning then
+  // Predicted above the base: the peak until the forward returns, and of the whole step, both
+  // without what returns.
+  Bytes until_return_bytes{0};
+  Bytes whole_bytes{0};
+  // By how much what is planned on until the return lies below the whole peak planned on.
+  Bytes until_return_room_bytes{0};
   std::int64_t hits = 0;
   std::uint64_t created_step = 0;
   std::uint64_t last_used_step = 0;

@@ -39,9 +39,12 @@ struct StepStructure {
 // What is known when a step begins.
 struct StepContext {
   ShapeKey shape;
-  Bytes base_bytes{0};             // live when the step begins
+  Bytes base_bytes{0};             // live when the step begins, returning bytes aside
   Bytes budget_bytes{0};           // the most that may be in use at once
   bool gradients_present = false;  // accumulation: .grad exists already
+  // Live beside base_bytes until the forward returns: outputs of the step before, which the user's
+  // variables let go when the new ones take their place.
+  Bytes returning_bytes{0};
 };
 
 // What a policy wants of a step.

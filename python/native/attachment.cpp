@@ -196,7 +196,7 @@ std::string Attachment::stats() const {
             {"recomputed_layers", last_.recomputed_layers},
             {"learning", last_.recorded},
             {"reason", last_.plan ? last_.plan->reason : ""}};
-  if (last_.plan && last_.plan->predicted_peak_bytes > Bytes(0)) {
+  if (last_.plan && last_.plan->predicts_peak()) {
     last["predicted_peak_bytes"] = last_.plan->predicted_peak_bytes.count();
   }
   out["last_step"] = std::move(last);

@@ -104,6 +104,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   if (broken_) return fallback_step(given);
   StepContext context = given;
   note_budget(context);
+  most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
   const int variant = context.gradients_present ? 1 : 0;
   last_base_bytes_[variant] = context.base_bytes;
   base_known_[variant] = true;
@@ -113,10 +114,10 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   apply_available(context.budget_bytes);
   if (!relearning_) {
     if (const CachedPlan* entry = plans_.find(context, step_)) {
-      return publish_hit(*entry, context.shape);
+      return publish_hit(*entry, context);
     }
   }
-  const auto model = model_of(context.shape, context.gradients_present);
+  const auto model = model_of(context);
   PhaseInputs inputs;
   inputs.structure_known = !structure_.layers.empty();
   inputs.relearning = relearning_;
@@ -172,14 +173,20 @@ void ControllerImpl::apply_available(Bytes budget_bytes) {
   regions_.clear();
 }
 
-StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const ShapeKey& shape) {
+StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const StepContext& context) {
   if (phase_.state != ControllerState::kPlanning) {
     phase_ = {ControllerState::kPlanning, "every segment is learned"};
   }
   pending_ = {entry.plan->id, true, true};
   if (!entry.plan->feasible) ++counters_.infeasible_steps;
   StepDecision decision{entry.plan, false};
-  if (!to_record_.empty() && to_record_.contains(shape)) {
+  const Bytes predicted = PlanStore::predicted_peak(entry, context);
+  if (predicted != entry.plan->predicted_peak_bytes) {
+    Plan plan = *entry.plan;
+    plan.predicted_peak_bytes = predicted;
+    decision.plan = std::make_shared<const Plan>(std::move(plan));
+  }
+  if (!to_record_.empty() && to_record_.contains(context.shape)) {
     decision.record = true;
   }
   return decision;
@@ -188,13 +195,7 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const ShapeKey
 StepDecision ControllerImpl::plan_step(const StepContext& context, const StepModel& model) {
   BuiltPlan built = built_plan(context, model, plans_.warm_choice(context));
   const bool certain = is_certain(model, built);
-  const Bytes planned_peak =
-      context.base_bytes + Bytes(step_peak_bytes(model.upper, built.choice, built.plan.joined));
-  CachedPlan entry;
-  entry.choice = built.choice;
-  entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
-  entry.slack_bytes = std::max(Bytes(0), available_bytes_ - planned_peak);
-  entry.base_bytes = context.base_bytes;
+  CachedPlan entry = cached_plan(context, model, built);
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
   bool record = to_record_.contains(context.shape);
@@ -216,6 +217,24 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   return decision;
 }
 
+CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepModel& model,
+                                       const BuiltPlan& built) const {
+  const StepPeaks point = step_peaks(model.point, built.choice, built.plan.joined);
+  const StepPeaks upper = step_peaks(model.upper, built.choice, built.plan.joined);
+  const Bytes until_return = Bytes(upper.until_return_bytes) + context.returning_bytes;
+  const Bytes planned = std::max(Bytes(upper.bytes), until_return);
+  CachedPlan entry;
+  entry.choice = built.choice;
+  entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
+  entry.slack_bytes = std::max(Bytes(0), available_bytes_ - context.base_bytes - planned);
+  entry.base_bytes = context.base_bytes;
+  entry.returning_bytes = context.returning_bytes;
+  entry.until_return_bytes = Bytes(point.until_return_bytes);
+  entry.whole_bytes = Bytes(point.bytes);
+  entry.until_return_room_bytes = planned - until_return;
+  return entry;
+}
+
 // Not before some step's budget was short: selective modes are of no use until then. Such a step is
 // not judged: its peak is a bound.
 bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& model,
@@ -234,6 +253,7 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
     plan.backward_need_bytes[lesson.layer] = lesson.backward_peak_bytes;
   }
   plan.predicted_peak_bytes = context.base_bytes + Bytes(taught.peak_bytes);
+  plan.peak_is_bound = true;
   plan.revocable = true;
   plan.reason += "; selective modes measured in " + std::to_string(taught.lessons.size()) +
                  (taught.lessons.size() == 1 ? " layer" : " layers");
@@ -312,10 +332,11 @@ Bytes ControllerImpl::margin_at(Bytes budget_bytes) const {
   return Bytes(margin_.held_back_bytes(budget_bytes.count()));
 }
 
-Result<StepModel> ControllerImpl::model_of(const ShapeKey& shape, bool gradients_present) const {
+Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
   StepModelRequest request;
-  request.shape = shape;
-  request.gradients_present = gradients_present;
+  request.shape = context.shape;
+  request.gradients_present = context.gradients_present;
+  request.returning_bytes = context.returning_bytes.count();
   request.menu = options_.menu;
   request.lenient = learning_steps_ >= options_.warmup_max_steps;
   return build_step_model(store_, structure_, request);

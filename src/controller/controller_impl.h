@@ -64,8 +64,10 @@ class ControllerImpl final : public Controller {
 
   // Deciding.
   StepDecision decide(const StepContext& context);
-  StepDecision publish_hit(const CachedPlan& entry, const ShapeKey& shape);
+  StepDecision publish_hit(const CachedPlan& entry, const StepContext& context);
   StepDecision plan_step(const StepContext& context, const StepModel& model);
+  [[nodiscard]] CachedPlan cached_plan(const StepContext& context, const StepModel& model,
+                                       const BuiltPlan& built) const;
   bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
   StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
   StepDecision fallback_step(const StepContext& context);
@@ -74,7 +76,7 @@ class ControllerImpl final : public Controller {
   void apply_available(Bytes budget_bytes);
   void begin_learning();
   void stand_down(const std::string& reason);
-  [[nodiscard]] Result<StepModel> model_of(const ShapeKey& shape, bool gradients_present) const;
+  [[nodiscard]] Result<StepModel> model_of(const StepContext& context) const;
   [[nodiscard]] Mode default_mode() const;
   // Held back from a budget: as at the latest step under it, else by the errors known.
   [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
@@ -115,6 +117,7 @@ class ControllerImpl final : public Controller {
   Bytes available_budget_bytes_{-1};        // the budget that belongs to it
   std::array<Bytes, 2> last_base_bytes_{};  // without and with gradients present
   bool base_known_[2] = {false, false};
+  Bytes most_returning_bytes_{0};  // that was seen
 
   std::int64_t recorded_steps_ = 0;    // that taught something
   std::int64_t learning_steps_ = 0;    // since learning last began

@@ -154,7 +154,9 @@ void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
       if (made >= kRegionsPerSnapshot) continue;
       ++made;
       const auto fits = [this, &entry](const ShapeKey& shape) -> std::optional<bool> {
-        const auto model = model_of(shape, false);
+        StepContext context = context_at(shape, budget_bytes_);
+        context.gradients_present = false;
+        const auto model = model_of(context);
         if (!model) return std::nullopt;
         const auto choice = choice_of(model->point, entry.plan->modes);
         if (!choice) return std::nullopt;
@@ -174,13 +176,14 @@ StepContext ControllerImpl::context_at(const ShapeKey& shape, Bytes budget_bytes
   context.budget_bytes = budget_bytes;
   context.gradients_present = !base_known_[0] && base_known_[1];
   context.base_bytes = last_base_bytes_[context.gradients_present ? 1 : 0];
+  context.returning_bytes = most_returning_bytes_;
   return context;
 }
 
 Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes budget_bytes) const {
   // What was learned is enough or is not; the phase only says whether steps are planned by it.
   const StepContext context = context_at(shape, budget_bytes);
-  const auto model = model_of(shape, context.gradients_present);
+  const auto model = model_of(context);
   if (!model) {
     return model.error().with_context("no estimate while " + to_string(phase_.state));
   }
@@ -214,7 +217,7 @@ Result<ShapeEstimate> ControllerImpl::estimate(const ShapeKey& shape, Bytes budg
 }
 
 Result<StepCosts> ControllerImpl::costs(const StepContext& context) const {
-  auto model = model_of(context.shape, context.gradients_present);
+  auto model = model_of(context);
   if (!model) return model.error();
   return std::move(model->point);
 }

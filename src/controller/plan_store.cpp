@@ -1,5 +1,6 @@
 #include "controller/plan_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace pudica {
@@ -27,15 +28,27 @@ const CachedPlan* PlanStore::find(const StepContext& context, std::uint64_t step
 bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const {
   if (entry.created_step <= predictions_step_) return false;
   if (context.budget_bytes <= Bytes(0)) return true;
-  const std::int64_t growth = context.base_bytes.count() - entry.base_bytes.count();
+  const std::int64_t growth = (context.base_bytes - entry.base_bytes).count();
+  const std::int64_t returning = (context.returning_bytes - entry.returning_bytes).count();
+  const std::int64_t until_return_room = entry.until_return_room_bytes.count();
   if (growth > entry.slack_bytes.count()) return false;
+  if (growth + returning > entry.slack_bytes.count() + until_return_room) return false;
   if (!entry.plan->revocable) {
     // Hook-free keep is only for ample room, and the room may have shrunk.
     const double ample = ample_fraction_ * static_cast<double>(context.budget_bytes.count());
-    if (static_cast<double>(entry.predicted_peak_bytes.count() + growth) > ample) return false;
+    if (static_cast<double>(predicted_peak(entry, context).count()) > ample) return false;
   }
   const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
-  return !could_be_faster || -growth <= context.budget_bytes.count() / kWorthwhileShare;
+  const std::int64_t worthwhile = context.budget_bytes.count() / kWorthwhileShare;
+  const bool limited_by_returning = until_return_room <= worthwhile;
+  const std::int64_t shrink =
+      -growth - (limited_by_returning ? std::min<std::int64_t>(returning, 0) : 0);
+  return !could_be_faster || shrink <= worthwhile;
+}
+
+Bytes PlanStore::predicted_peak(const CachedPlan& entry, const StepContext& context) {
+  return context.base_bytes +
+         std::max(entry.whole_bytes, entry.until_return_bytes + context.returning_bytes);
 }
 
 void PlanStore::insert(const StepContext& context, CachedPlan plan, std::uint64_t step) {

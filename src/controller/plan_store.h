@@ -31,6 +31,9 @@ class PlanStore {
   void erase(const StepContext& context);
   void clear();
 
+  // Of the entry's plan in a step that begins like this.
+  static Bytes predicted_peak(const CachedPlan& entry, const StepContext& context);
+
   [[nodiscard]] std::int64_t hits() const { return hits_; }
   [[nodiscard]] std::int64_t misses() const { return misses_; }
   // Most recently used first, those with gradients present after those without.

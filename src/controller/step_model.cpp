@@ -283,7 +283,25 @@ class Builder {
     model_.point.head_peak_bytes = estimate.peak_bytes;
     model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;
     model_.upper.head_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+    add_return();
     return {};
+  }
+
+  // Until it is known where the forward returns, it is taken to do so at the head's end.
+  void add_return() {
+    model_.point.returning_bytes = model_.upper.returning_bytes = request_.returning_bytes;
+    model_.point.return_peak_bytes = model_.point.head_peak_bytes;
+    model_.upper.return_peak_bytes = model_.upper.head_peak_bytes;
+    if (request_.returning_bytes == 0) return;
+    const auto until =
+        store_.predict(SegmentKey::until_return(structure_.layers.size()), request_.shape);
+    if (!until) return;
+    use(until->estimate.identified && until->fit, true);
+    const auto cut = [](std::int64_t bytes, std::int64_t& peak) { peak = std::min(peak, bytes); };
+    cut(until->estimate.peak_bytes, model_.point.return_peak_bytes);
+    if (!until->fit) return;
+    cut(std::max(until->estimate.peak_bytes, until->estimate.peak_upper_bytes),
+        model_.upper.return_peak_bytes);
   }
 
   void add_epilogue_and_optimizer() {

@@ -16,6 +16,7 @@ namespace pudica {
 struct StepModelRequest {
   ShapeKey shape;
   bool gradients_present = false;
+  std::int64_t returning_bytes = 0;
   std::span<const Mode::Kind> menu;  // kinds on offer; empty: all
   // Leave out modes of which nothing is known instead of failing; keep or full must be known.
   bool lenient = false;

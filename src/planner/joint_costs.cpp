@@ -50,7 +50,8 @@ class Joints {
                                              std::span<const std::uint8_t> choice) const {
     std::vector<ChainJoint> joints;
     if (!can_join(first)) return joints;
-    LiveBytes forward(released_before_[first], std::numeric_limits<std::int64_t>::min());
+    LiveBytes forward(saturating_add(released_before_[first], costs_.returning_bytes),
+                      std::numeric_limits<std::int64_t>::min());
     ChainMode as_one;
     std::int64_t outputs = 0;  // of layers that another of the segment follows
     for (std::size_t i = first; i < costs_.layers.size(); ++i) {

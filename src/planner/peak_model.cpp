@@ -60,8 +60,8 @@ bool is_joined(const StepCosts& costs, std::span<const std::uint8_t> choice,
 
 }  // namespace
 
-std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice,
-                             std::span<const std::uint8_t> joined) {
+StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choice,
+                     std::span<const std::uint8_t> joined) {
   check_choice(costs, choice);
   planner::LiveBytes bytes;
   std::int64_t released = 0;
@@ -75,6 +75,8 @@ std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_
     if (is_joined(costs, choice, joined, i)) bytes.add(-costs.layers[i - 1].output_bytes);
     released = saturating_add(released, mode.released_bytes);
   }
+  bytes.visit(costs.return_peak_bytes);
+  const std::int64_t until_return = bytes.peak();
   bytes.visit(costs.head_peak_bytes);
   bytes.add(saturating_subtract(costs.head_net_bytes, released));
   for (std::size_t last = choice.size(); last-- > 0;) {
@@ -93,7 +95,13 @@ std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_
   bytes.visit(costs.epilogue_peak_bytes);
   bytes.add(costs.epilogue_net_bytes);
   bytes.visit(costs.optimizer_peak_bytes);
-  return bytes.peak();
+  return {bytes.peak(), until_return};
+}
+
+std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice,
+                             std::span<const std::uint8_t> joined) {
+  const StepPeaks peaks = step_peaks(costs, choice, joined);
+  return std::max(peaks.bytes, saturating_add(peaks.until_return_bytes, costs.returning_bytes));
 }
 
 double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice) {
@@ -131,12 +139,14 @@ ChainProblem to_chain(const StepCosts& costs) {
           saturating_add(gap_net, saturating_subtract(mode.forward_net_bytes, mode.released_bytes));
       std::int64_t forward = saturating_add(gap_net, mode.forward_peak_bytes);
       if (i > 0) forward = std::max(forward, layer.gap_peak_bytes);
+      forward = saturating_add(forward, costs.returning_bytes);
       out.peak_bytes = saturating_add(forward, released_before);
       out.time_ns = to_nanoseconds(mode.extra_seconds + shift_seconds);
     }
     released_before = saturating_add(released_before, most_released(layer));
   }
-  chain.tail_bytes = saturating_add(costs.head_peak_bytes, released_before);
+  const std::int64_t until_return = saturating_add(costs.return_peak_bytes, costs.returning_bytes);
+  chain.tail_bytes = saturating_add(std::max(costs.head_peak_bytes, until_return), released_before);
 
   std::int64_t later = costs.head_net_bytes;
   for (std::size_t i = count; i-- > 0;) {
@@ -153,6 +163,7 @@ ChainProblem to_chain(const StepCosts& costs) {
   // `later` is now what is live when every layer's backward is done, gap 0 included.
   std::int64_t constant =
       count == 0 ? 0 : std::max<std::int64_t>(0, costs.layers[0].gap_peak_bytes);
+  constant = saturating_add(constant, costs.returning_bytes);
   constant = std::max(constant, saturating_add(later, costs.epilogue_peak_bytes));
   later = saturating_add(later, costs.epilogue_net_bytes);
   problem.constant_bytes = std::max(constant, saturating_add(later, costs.optimizer_peak_bytes));

@@ -46,6 +46,10 @@ class Meter {
   // freed since, outside of backwards.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
   [[nodiscard]] virtual std::int64_t returned_bytes() const { return 0; }
+  // All that counts: a loss or a norm may be held for longer.
+  static bool nearly_all_returned(std::int64_t returned_bytes, std::int64_t held_bytes) {
+    return returned_bytes >= held_bytes - held_bytes / 100;
+  }
 
   // False: the block was made before the meter was installed, or elsewhere, and is not in its
   // count.

@@ -7,6 +7,7 @@ Recorder::Recorder(std::size_t event_capacity) : events_(event_capacity) {}
 void Recorder::clear() {
   const std::lock_guard lock(mutex_);
   count_.store(0);
+  returned_.store(kNone);
   marks_.clear();
 }
 

@@ -44,6 +44,14 @@ class Recorder {
     }
   }
   void mark(MarkKind kind, std::int32_t layer);
+  // What the user held of the step before is freed; the first call after clear() counts. Lock-free.
+  void forward_returned() {
+    std::int64_t none = kNone;
+    returned_.compare_exchange_strong(none, count_.load(std::memory_order_relaxed));
+  }
+  // Events recorded before that; kNone: it did not happen.
+  static constexpr std::int64_t kNone = -1;
+  [[nodiscard]] std::int64_t returned() const { return returned_.load(); }
 
   [[nodiscard]] bool overflowed() const {
     return count_.load() > static_cast<std::int64_t>(events_.size());
@@ -54,6 +62,7 @@ class Recorder {
  private:
   std::vector<std::int64_t> events_;
   std::atomic<std::int64_t> count_{0};
+  std::atomic<std::int64_t> returned_{kNone};
   mutable std::mutex mutex_;
   std::vector<Mark> marks_;  // guarded by mutex_
 };

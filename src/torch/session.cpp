@@ -91,7 +91,7 @@ void Session::begin_step(const ShapeKey& shape) {
   overruns_before_ = meter_.overruns();
   const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
   context_ = {shape, Bytes(meter_.in_use_bytes() - returning), options_.budget_bytes,
-              gradients_present()};
+              gradients_present(), Bytes(returning)};
   decision_ = {};
   const auto begin = Clock::now();
   if (!policy_failed_) {
@@ -154,10 +154,8 @@ StepReport Session::end_step() {
   close_segment();
   state_->mark(MarkKind::kStepEnd, -1);
   meter_.end_forward();
-  constexpr double kNearlyAll = 0.99;
-  const auto held = static_cast<double>(meter_.held_bytes());
-  if (held > 0) {
-    held_returns_ = static_cast<double>(meter_.returned_bytes()) >= kNearlyAll * held;
+  if (meter_.held_bytes() > 0) {
+    held_returns_ = Meter::nearly_all_returned(meter_.returned_bytes(), meter_.held_bytes());
   }
   if (share_) share_->release(claim_);
   if (claim_->load()) call_failed_ = true;  // cut short: its measurements are another model's too

@@ -85,7 +85,7 @@ class ProfileBuilder {
       const Mark* next = take(MarkKind::kBorder, static_cast<std::int32_t>(i));
       if (next == nullptr) return false;
       if (border == nullptr) {
-        if (!calls_[i].joined) add(step_key(SegmentKind::kHead), -1, *forward_end_, *next);
+        if (!calls_[i].joined) add_head(*next);
       } else {
         finish_layer(i + 1, *border, *next);
       }
@@ -101,6 +101,15 @@ class ProfileBuilder {
     if (step_end == nullptr) return false;
     add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end);
     return true;
+  }
+
+  void add_head(const Mark& border) {
+    Mark returned = *forward_end_;  // its time is the head's
+    returned.event = recorder_.returned();
+    if (returned.event >= forward_end_->event && returned.event <= border.event) {
+      add(SegmentKey::until_return(calls_.size()), -1, *forward_end_, returned);
+    }
+    add(step_key(SegmentKind::kHead), -1, *forward_end_, border);
   }
 
   // The recompute of layer i, if there was one.

@@ -112,9 +112,11 @@ class RunImpl final : public TrainingRun {
     row.recomputed_layers = report_.recomputed_layers;
     row.layer_calls = report_.layer_calls;
     row.plan_ns = report_.plan_ns;
-    if (report_.plan) row.predicted = report_.plan->predicted_peak_bytes;
+    const Plan* plan = report_.plan.get();
+    if (plan != nullptr && plan->predicts_peak()) row.predicted = plan->predicted_peak_bytes;
     // What is measured in a step that has a plan is no warm-up.
-    row.learning = report_.recorded && row.predicted == Bytes(0);
+    const bool planned = plan != nullptr && plan->predicted_peak_bytes > Bytes(0);
+    row.learning = report_.recorded && !planned;
   }
 
   const TrainOptions& options_;

@@ -40,8 +40,9 @@ class Harness {
     PlanRequest request;
     request.context = context;
     const auto planner = make_planner({});
-    return build_plan(*planner, model.true_costs(context.shape, context.gradients_present), request,
-                      {});
+    StepCosts costs = model.true_costs(context.shape, context.gradients_present);
+    costs.returning_bytes = context.returning_bytes.count();
+    return build_plan(*planner, costs, request, {});
   }
 
   // What the step's plan really costs.

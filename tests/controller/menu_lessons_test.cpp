@@ -38,7 +38,11 @@ TEST(MenuLessons, StayWithinTheRoom) {
     if (!taught.lessons.empty()) {
       EXPECT_LE(taught.peak_bytes, room);
     }
-    for (const MenuLesson& lesson : taught.lessons) EXPECT_GE(lesson.backward_peak_bytes, 40);
+    for (const MenuLesson& lesson : taught.lessons) {
+      EXPECT_EQ(lesson.forward_peak_bytes, 110);
+      // The recompute of `full`, above what `keep` holds, and as much again as it holds.
+      EXPECT_EQ(lesson.backward_peak_bytes, 10 + 130 - 100 + 100);
+    }
   }
   EXPECT_TRUE(lessons_within(model, choice, planned - 20).lessons.empty());
   EXPECT_EQ(lessons_within(model, choice, kAmple).lessons.size(), 2U);

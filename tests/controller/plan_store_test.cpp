@@ -39,13 +39,44 @@ TEST(PlanStore, ABaseBeyondTheSlackNeedsANewPlan) {
   EXPECT_EQ(store.find(context_of(8, 4000), 2), nullptr) << "room for a faster plan";
 }
 
+// What the user still holds of the step before counts until the forward returns, and only there.
+TEST(PlanStore, WhatReturnsCountsUntilTheForwardReturns) {
+  PlanStore store({}, 0.9);
+  StepContext context = context_of(8, 5000);
+  context.returning_bytes = Bytes(2000);
+  CachedPlan entry = entry_of(context, 10, true);
+  entry.returning_bytes = context.returning_bytes;
+  entry.until_return_bytes = Bytes(60000);
+  entry.whole_bytes = Bytes(65000);
+  entry.until_return_room_bytes = Bytes(3000);
+  store.insert(context, entry, 1);
+  const auto holds = [&](std::int64_t base, std::int64_t returning) {
+    StepContext next = context_of(8, base);
+    next.returning_bytes = Bytes(returning);
+    return store.find(next, 2) != nullptr;
+  };
+  EXPECT_TRUE(holds(5000, 5010));
+  EXPECT_FALSE(holds(5000, 5011));
+  EXPECT_TRUE(holds(5010, 5000));
+  EXPECT_FALSE(holds(5010, 5001));
+  EXPECT_FALSE(holds(5011, 0)) << "the rest of the step has less room";
+  EXPECT_TRUE(holds(5000, 0)) << "the peak lies behind the return: no faster plan";
+  entry.until_return_room_bytes = Bytes(100);
+  store.insert(context, entry, 3);
+  EXPECT_FALSE(holds(5000, 0)) << "the peak lay before the return: room for a faster plan";
+  context.returning_bytes = Bytes(6000);
+  EXPECT_EQ(PlanStore::predicted_peak(entry, context), Bytes(71000));
+  context.returning_bytes = Bytes(1000);
+  EXPECT_EQ(PlanStore::predicted_peak(entry, context), Bytes(70000));
+}
+
 TEST(PlanStore, HookFreePlansNeedAmpleRoomStill) {
   PlanStore store({}, 0.9);
   CachedPlan entry = entry_of(context_of(8, 5000), 20000, false);
   Plan plan = *entry.plan;
   plan.revocable = false;
   entry.plan = std::make_shared<const Plan>(plan);
-  entry.predicted_peak_bytes = Bytes(80000);
+  entry.whole_bytes = Bytes(75000);
   store.insert(context_of(8, 5000), entry, 1);
   EXPECT_NE(store.find(context_of(8, 14000), 2), nullptr);
   EXPECT_EQ(store.find(context_of(8, 16000), 2), nullptr);

@@ -20,12 +20,14 @@ TEST(SyntheticModel, AgreesWithThePeakFormula) {
     spec.heads = static_cast<std::int64_t>(random() % 2) * 4;
     spec.cast_bytes = static_cast<std::int64_t>(random() % 2) * 98304;
     spec.last_extra_bytes = static_cast<std::int64_t>(random() % 2) * 4000;
+    spec.holds_outputs = random() % 2 == 0;
     SyntheticModel model(spec);
     const ShapeKey shape{4, 32 + static_cast<std::int64_t>(random() % 100),
                          16 + static_cast<std::int64_t>(random() % 100)};
     model.run(model.context(shape, Bytes(0)), {std::make_shared<const Plan>(), false});
     const StepContext context = model.context(shape, Bytes(0));
-    const StepCosts costs = model.true_costs(shape, context.gradients_present);
+    StepCosts costs = model.true_costs(shape, context.gradients_present);
+    costs.returning_bytes = context.returning_bytes.count();
     std::vector<std::uint8_t> choice;
     Plan plan;
     for (std::size_t i = 0; i < costs.layers.size(); ++i) {

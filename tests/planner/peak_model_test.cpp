@@ -49,6 +49,19 @@ TEST(StepPeakBytes, FreesReleasedBytesBeforeTheFirstBackward) {
   EXPECT_EQ(step_peak_bytes(costs, std::vector<std::uint8_t>{0, 0}), 215);
 }
 
+TEST(StepPeakBytes, CountsWhatReturnsUntilThen) {
+  StepCosts costs = by_hand();
+  costs.return_peak_bytes = 9;
+  const std::vector<std::uint8_t> keep{0, 0};
+  const StepPeaks peaks = step_peaks(costs, keep);
+  EXPECT_EQ(peaks.until_return_bytes, 212) << "203 and 9, in the head";
+  EXPECT_EQ(peaks.bytes, 236);
+  costs.returning_bytes = 24;
+  EXPECT_EQ(step_peak_bytes(costs, keep), 236);
+  costs.returning_bytes = 25;
+  EXPECT_EQ(step_peak_bytes(costs, keep), 237);
+}
+
 TEST(StepPeakBytes, OfAnEmptyStepIsNotBelowItsBase) {
   StepCosts costs;
   costs.head_net_bytes = -100;

@@ -40,6 +40,9 @@ StepCosts random_costs(Random& random, Released released) {
   costs.epilogue_net_bytes = pick(random, -500, 500);
   costs.epilogue_peak_bytes = pick(random, -100, 4000);
   costs.optimizer_peak_bytes = pick(random, -100, 6000);
+  if (pick(random, 0, 1) == 0) return costs;
+  costs.returning_bytes = pick(random, 0, 3000);
+  costs.return_peak_bytes = pick(random, 0, 2000);
   return costs;
 }
 

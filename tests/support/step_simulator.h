@@ -24,7 +24,7 @@ class SimulatedHeap {
 
   int allocate(std::int64_t bytes) {
     live_ += bytes;
-    peak_ = std::max(peak_, live_);
+    peak_ = std::max(peak_, live_ + returning_);
     segment_peak_ = std::max(segment_peak_, live_);
     tensors_[++last_] = bytes;
     return last_;
@@ -35,6 +35,8 @@ class SimulatedHeap {
   }
   // A tensor that was there before the step.
   void release_old(std::int64_t bytes) { live_ -= bytes; }
+  // Live on top of all that until it is set to 0, and in no segment.
+  void set_returning(std::int64_t bytes) { returning_ = bytes; }
 
   Segment end_segment() {
     const Segment segment{live_ - start_, segment_peak_ - start_};
@@ -42,6 +44,8 @@ class SimulatedHeap {
     segment_peak_ = live_;
     return segment;
   }
+  // Of the segment under way.
+  [[nodiscard]] std::int64_t segment_peak() const { return segment_peak_ - start_; }
   [[nodiscard]] std::int64_t peak() const { return peak_; }
   [[nodiscard]] std::int64_t bytes_of(int tensor) const { return tensors_.at(tensor); }
 
@@ -52,6 +56,7 @@ class SimulatedHeap {
   std::int64_t peak_ = 0;
   std::int64_t start_ = 0;
   std::int64_t segment_peak_ = 0;
+  std::int64_t returning_ = 0;
 };
 
 // One operator: reads the output before it, writes its own.
@@ -85,6 +90,7 @@ struct SimulatedModel {
   std::vector<SimulatedLayer> layers;
   std::int64_t head_logits = 0;
   std::int64_t head_kept = 0;      // lives until the epilogue
+  std::int64_t returning = 0;      // logits of the last step, held until there are new ones
   std::int64_t old_gradients = 0;  // of the last step, freed between forward and backward
   std::int64_t epilogue_workspace = 0;
   std::int64_t epilogue_gradient = 0;
@@ -99,6 +105,7 @@ struct SimulatedStep {
   };
   std::vector<Layer> layers;
   SimulatedHeap::Segment head, epilogue, optimizer;
+  std::int64_t return_peak_bytes = 0;  // of the head until what returns is gone
   std::int64_t peak_bytes = 0;
 };
 
@@ -118,6 +125,7 @@ class StepSimulator {
     casts_.assign(count, {});
     gaps_.assign(count, 0);
     states_.assign(count, 0);
+    heap_.set_returning(model_.returning);
     for (std::size_t i = 0; i < count; ++i) {
       forward(i, choice[i]);
       if (is_joined(i)) drop_output(i - 1, model_.layers[i - 1].operators.size() - 1);
@@ -162,6 +170,8 @@ class StepSimulator {
 
   void head() {
     const int logits = heap_.allocate(model_.head_logits);
+    step_.return_peak_bytes = heap_.segment_peak();
+    heap_.set_returning(0);
     head_kept_ = heap_.allocate(model_.head_kept);
     const int logits_gradient = heap_.allocate(model_.head_logits);
     heap_.release(logits);
@@ -290,6 +300,8 @@ inline StepCosts measure_costs(const SimulatedModel& model) {
     }
     costs.head_net_bytes = step.head.net_bytes + released;
     costs.head_peak_bytes = step.head.peak_bytes;
+    costs.returning_bytes = model.returning;
+    costs.return_peak_bytes = step.return_peak_bytes;
     costs.epilogue_net_bytes = step.epilogue.net_bytes;
     costs.epilogue_peak_bytes = step.epilogue.peak_bytes;
     costs.optimizer_peak_bytes = step.optimizer.peak_bytes;
@@ -349,6 +361,7 @@ inline SimulatedModel random_model(std::mt19937_64& random, std::size_t most_lay
   model.epilogue_workspace = sometimes(20000);
   model.epilogue_gradient = sometimes(5000);
   model.optimizer_workspace = sometimes(40000);
+  model.returning = sometimes(30000);
   return model;
 }
 

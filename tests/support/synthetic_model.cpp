@@ -184,6 +184,7 @@ SyntheticModel::Deltas SyntheticModel::head(const ShapeKey& shape, bool gradient
   const std::int64_t logits = u / spec_.width * spec_.vocabulary;
   const std::int64_t weights = 4 * spec_.vocabulary * spec_.width;
   Deltas out{logits, logits, weights};
+  if (spec_.holds_outputs) out.insert(out.begin(), logits);
   if (gradients) out.push_back(-weights);
   append(out, {u, -logits});
   for (int i = 0; i < full_layers && spec_.cast_bytes > 0; ++i) out.push_back(-spec_.cast_bytes);
@@ -223,7 +224,7 @@ StepContext SyntheticModel::context(const ShapeKey& shape, Bytes budget_bytes) c
   std::int64_t base = parameters();
   if (optimizer_has_state_) base += 2 * parameters();
   if (gradients) base += parameters();
-  return {shape, Bytes(base), budget_bytes, gradients};
+  return {shape, Bytes(base), budget_bytes, gradients, Bytes(returning_bytes_)};
 }
 
 std::vector<SyntheticModel::Frame> SyntheticModel::frames_of(const ShapeKey& shape,
@@ -261,12 +262,22 @@ SyntheticModel::Deltas SyntheticModel::joint_backward(const ShapeKey& shape, int
   return out;
 }
 
+void SyntheticModel::play_head(const Deltas& deltas, std::uint8_t variant, Run& run) {
+  if (spec_.holds_outputs) {
+    const bool recording = std::exchange(run.record, run.record && returning_bytes_ > 0);
+    run.play(SegmentKey::until_return(run.frames.size()), -1, {deltas.front()}, 0, -1);
+    run.record = recording;
+    run.live -= deltas.front() + std::exchange(returning_bytes_, deltas.front());
+  }
+  run.play({SegmentKind::kHead, 0, Mode::keep(), variant}, -1, deltas, 1e-4, -1);
+}
+
 StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& decision) {
   Run run;
   run.outcome.context = context;
   run.outcome.plan = decision.plan;
   run.record = decision.record;
-  run.live = run.peak = context.base_bytes.count();
+  run.live = run.peak = (context.base_bytes + context.returning_bytes).count();
   const ShapeKey& shape = context.shape;
   const bool gradients = context.gradients_present;
   const std::uint8_t present = gradients ? SegmentKey::kGradientsPresent : 0;
@@ -288,8 +299,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
     run.frames[at].began = true;
     if (run.frames[at].joined) run.live -= unit(shape, i - 1);
   }
-  run.play({SegmentKind::kHead, 0, Mode::keep(), present}, -1, head(shape, gradients, full_layers),
-           1e-4, -1);
+  play_head(head(shape, gradients, full_layers), present, run);
   for (int i = layer_count() - 1; i >= 0; --i) {
     const auto [layer_class, variant] = layers.layers[static_cast<std::size_t>(i)];
     Frame& frame = run.frames[static_cast<std::size_t>(i)];
@@ -358,6 +368,7 @@ StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_prese
   const Deltas top = head(shape, gradients_present, 0);
   costs.head_net_bytes = net_of(top);
   costs.head_peak_bytes = peak_of(top);
+  if (spec_.holds_outputs) costs.return_peak_bytes = top.front();
   const Deltas end = epilogue(shape, gradients_present);
   costs.epilogue_net_bytes = net_of(end);
   costs.epilogue_peak_bytes = peak_of(end);

@@ -21,6 +21,7 @@ struct SyntheticSpec {
   std::int64_t inventory_scale = 1;   // changes when the model drifts
   int accumulation = 1;               // micro-steps for each step of the optimizer
   int menu_steps = 0;                 // selective modes of both classes, at most 3
+  bool holds_outputs = false;         // of a step until the next one's forward returns
   double peak_noise = 0;              // relative, uniform: of the measured peak only
   std::uint64_t seed = 1;
 };
@@ -36,6 +37,7 @@ class SyntheticModel {
   // Runs the step. At the budget the oldest kept layer is revoked; with none left the step counts
   // as an overrun. Segments disturbed by a revocation are left out, as the hook layer does.
   StepOutcome run(const StepContext& context, const StepDecision& decision);
+  // `returning_bytes` is the caller's to fill in.
   [[nodiscard]] StepCosts true_costs(const ShapeKey& shape, bool gradients_present) const;
   // Base bytes of a step once the optimizer has its state.
   [[nodiscard]] Bytes settled_base() const;
@@ -66,6 +68,7 @@ class SyntheticModel {
   [[nodiscard]] Deltas joint_backward(const ShapeKey& shape, int layer, const Run& run,
                                       bool gradients) const;
   [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients, int full_layers) const;
+  void play_head(const Deltas& deltas, std::uint8_t variant, Run& run);
   [[nodiscard]] Deltas epilogue(const ShapeKey& shape, bool gradients) const;
   [[nodiscard]] Deltas optimizer(const ShapeKey& shape, bool steps, bool first) const;
   [[nodiscard]] double forward_seconds(const ShapeKey& shape, int layer) const;
@@ -74,6 +77,7 @@ class SyntheticModel {
   std::mt19937_64 random_;
   std::int64_t micro_step_ = 0;
   bool optimizer_has_state_ = false;
+  std::int64_t returning_bytes_ = 0;
 };
 
 }  // namespace pudica::testing

@@ -64,11 +64,6 @@ class LayerHalvesTest : public ::testing::Test {
     return gradients;
   }
 
-  static void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
-  }
-
   std::shared_ptr<FixedPolicy> policy_;
   std::unique_ptr<ToyModel> model_;
   std::unique_ptr<Handle> handle_;

@@ -60,7 +60,8 @@ class SessionTest : public ::testing::Test {
     return std::move(*handle);
   }
 
-  std::vector<at::Tensor> train_step(Handle& handle, std::int64_t length = 16) {
+  // `holds`: what the forward returned lives on until the next one returns, as in `out = model(x)`.
+  std::vector<at::Tensor> train_step(Handle& handle, std::int64_t length = 16, bool holds = false) {
     model_->clear_gradients();
     at::manual_seed(3);
     at::Tensor input = at::randn({2, length, 32});
@@ -72,6 +73,10 @@ class SessionTest : public ::testing::Test {
           static_cast<std::int64_t>(i),
           [layer](const at::Tensor& in) { return layer->forward(in); }, x);
     }
+    if (holds) {
+      x = x.repeat({1, 1, 8});
+      held_ = x;
+    }
     torch::autograd::backward({x.pow(2).mean()});
     x = at::Tensor();
     report_ = handle.end_step();
@@ -80,13 +85,9 @@ class SessionTest : public ::testing::Test {
     return gradients;
   }
 
-  static void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i], b[i])) << i;
-  }
-
   std::shared_ptr<ScriptedPolicy> policy_;
   std::unique_ptr<ToyModel> model_;
+  at::Tensor held_;
   StepReport report_;
 };
 
@@ -152,6 +153,37 @@ TEST_F(SessionTest, SegmentsAddUpToTheMeasuredPeak) {
   }
 }
 
+// What is held of the step before adds to the peak until the forward returns, and is no part of a
+// segment; where that is shows in the segment behind the last layer.
+TEST_F(SessionTest, WhatReturnsIsCountedApart) {
+  auto handle = attach_with(0);
+  policy_->record = true;
+  policy_->plan = plan_of({Mode::keep(), Mode::keep(), Mode::keep(), Mode::keep()});
+  for (const std::int64_t length : {80, 16, 16, 48}) {
+    const std::int64_t before = held_.defined() ? static_cast<std::int64_t>(held_.nbytes()) : 0;
+    train_step(*handle, length, /*holds=*/true);
+    const StepOutcome& outcome = policy_->outcomes.back();
+    if (policy_->outcomes.size() < 3) continue;  // not before it was seen to return
+    EXPECT_EQ(outcome.context.returning_bytes, Bytes(before));
+    const std::int64_t base = outcome.context.base_bytes.count();
+    std::int64_t live = base + before;
+    std::int64_t peak = live;
+    bool returned = false;
+    for (const SegmentObservation& segment : outcome.segments) {
+      peak = std::max(peak, live + segment.sample.peak_bytes);
+      if (segment.key == SegmentKey::until_return(4)) {
+        EXPECT_GT(segment.sample.peak_bytes, 0);
+        live -= before;
+        returned = true;
+        continue;  // the head begins where this did
+      }
+      live += segment.sample.net_bytes;
+    }
+    EXPECT_TRUE(returned);
+    EXPECT_EQ(peak, outcome.peak_bytes.count()) << "length " << length;
+  }
+}
+
 TEST_F(SessionTest, AccumulationIsSeenFromTheGradients) {
   auto handle = attach_with(0);
   train_step(*handle);
@@ -176,6 +208,31 @@ TEST_F(SessionTest, HardBudgetIsHeldByRevoking) {
   EXPECT_GE(report_.revocations, 1);
   EXPECT_LE(report_.peak_bytes.count(), budget);
   EXPECT_FALSE(report_.overrun);
+}
+
+// What returns is not taken for something that a revocation could give back.
+TEST_F(SessionTest, ABudgetIsHeldWithOutputsHeldToo) {
+  auto handle = attach_with(0);
+  policy_->plan->revocable = false;
+  std::int64_t keep_peak = 0;
+  std::vector<at::Tensor> expected;
+  for (int step = 0; step < 3; ++step) {
+    expected = train_step(*handle, 64, /*holds=*/true);
+    keep_peak = report_.peak_bytes.count();
+  }
+  const std::int64_t base = report_.base_bytes.count();
+  handle.reset();
+  policy_->plan->revocable = true;
+  const std::int64_t budget = base + (keep_peak - base) * 8 / 10;
+  handle = attach_with(budget, Enforcement::kHard);
+  for (int step = 0; step < 4; ++step) {
+    expect_equal(expected, train_step(*handle, 64, /*holds=*/true));
+    EXPECT_GE(report_.revocations, 1) << step;
+    EXPECT_LE(report_.peak_bytes.count(), budget) << step;
+    if (step < 2) continue;
+    EXPECT_EQ(policy_->contexts.back().returning_bytes,
+              Bytes(static_cast<std::int64_t>(held_.nbytes())));
+  }
 }
 
 TEST_F(SessionTest, EveryFailureOfThePolicyIsContained) {

@@ -84,7 +84,9 @@ struct StepPlan {
 
 StepResult run_step(ToyModel& model, const at::Tensor& input, const StepPlan& plan);
 
-// Fails the test that calls it unless both are equal to the bit.
+// These fail the test that calls them unless both are equal to the bit.
+void expect_equal(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& actual);
+// And no gradient is 0 throughout.
 void expect_identical(const StepResult& expected, const StepResult& actual);
 
 }  // namespace pudica::testing

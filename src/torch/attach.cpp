@@ -47,16 +47,43 @@ class InertHandle final : public Handle {
   ShapeKey shape_;
 };
 
-std::mutex attached_mutex;
-int attached_sessions = 0;
+// The engine is installed while one of these lives. Thread-safe: of two threads, one may detach
+// the last session while the other attaches the next.
+class EngineUse {
+ public:
+  EngineUse() {
+    const std::lock_guard lock(mutex());
+    hooks::install_engine();
+    works_ = hooks::engine_self_test();
+    ++uses();
+  }
+  ~EngineUse() {
+    const std::lock_guard lock(mutex());
+    if (--uses() == 0) hooks::uninstall_engine();
+  }
+  EngineUse(const EngineUse&) = delete;
+  EngineUse& operator=(const EngineUse&) = delete;
+
+  [[nodiscard]] bool works() const { return works_; }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  static int& uses() {
+    static int count = 0;  // guarded by mutex()
+    return count;
+  }
+
+  bool works_ = false;
+};
 
 // A Session; the engine goes with the last of them.
 class AttachedHandle final : public Handle {
  public:
-  explicit AttachedHandle(std::unique_ptr<Handle> session) : session_(std::move(session)) {
-    const std::lock_guard lock(attached_mutex);
-    ++attached_sessions;
-  }
+  AttachedHandle(std::unique_ptr<Handle> session, std::unique_ptr<EngineUse> engine)
+      : session_(std::move(session)), engine_(std::move(engine)) {}
   ~AttachedHandle() override { give_back(); }
 
   void begin_step(const ShapeKey& shape) override { session_->begin_step(shape); }
@@ -85,13 +112,11 @@ class AttachedHandle final : public Handle {
  private:
   void give_back() {
     session_->detach();
-    const std::lock_guard lock(attached_mutex);
-    if (!std::exchange(attached_, false)) return;
-    if (--attached_sessions == 0) hooks::uninstall_engine();
+    engine_.reset();
   }
 
   std::unique_ptr<Handle> session_;
-  bool attached_ = true;
+  std::unique_ptr<EngineUse> engine_;  // null once detached
 };
 
 bool disabled_by_environment() {
@@ -119,15 +144,15 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
     return Error{ErrorCode::kUnavailable, "no meter for device " + options.device.str() +
                                               ": libpudica_torch_cuda is not loaded"};
   }
-  hooks::install_engine();
-  if (!hooks::engine_self_test()) {
-    hooks::uninstall_engine();
+  auto engine = std::make_unique<EngineUse>();
+  if (!engine->works()) {
     return Error{ErrorCode::kUnavailable,
                  "the hook layer's self-test failed: this build of torch does not ask the default "
                  "engine for saved-tensor hooks (built for torch 2.11)"};
   }
   auto session = std::make_unique<hooks::Session>(std::move(options), *meter);
-  return std::unique_ptr<Handle>(std::make_unique<AttachedHandle>(std::move(session)));
+  return std::unique_ptr<Handle>(
+      std::make_unique<AttachedHandle>(std::move(session), std::move(engine)));
 }
 
 void install_meter() { hooks::cpu_meter(); }

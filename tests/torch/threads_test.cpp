@@ -1,0 +1,111 @@
+// Threads beside the one that trains: they allocate, attach and detach; nothing they do may race.
+#include <atomic>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "pudica/torch.h"
+#include "torch/toy_model.h"
+
+namespace pudica::testing {
+namespace {
+
+// Recomputes every layer and records every step.
+class FullAndRecorded final : public Policy {
+ public:
+  [[nodiscard]] std::string name() const override { return "full and recorded"; }
+  void on_structure(const StepStructure& /*structure*/) override {}
+  StepDecision begin_step(const StepContext& /*context*/) override {
+    Plan plan;
+    plan.modes.assign(kLayers, Mode::full());
+    return {std::make_shared<const Plan>(plan), /*record=*/true};
+  }
+  void end_step(const StepOutcome& /*outcome*/) override {}
+
+  static constexpr std::int64_t kLayers = 2;
+};
+
+// Allocates and frees on a thread of its own while it lives.
+class BusyThread {
+ public:
+  BusyThread()
+      : thread_([this] {
+          while (!stop_.load()) {
+            const at::Tensor scratch = at::empty({256});
+            begun_.store(true);
+          }
+        }) {
+    while (!begun_.load()) std::this_thread::yield();
+  }
+  ~BusyThread() {
+    stop_.store(true);
+    thread_.join();
+  }
+  BusyThread(const BusyThread&) = delete;
+  BusyThread& operator=(const BusyThread&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> begun_{false};
+  std::thread thread_;
+};
+
+std::unique_ptr<Handle> attach_with(std::int64_t budget_bytes) {
+  AttachOptions options;
+  options.policy = std::make_shared<FullAndRecorded>();
+  options.budget_bytes = Bytes(budget_bytes);
+  auto handle = attach(std::move(options));
+  return handle.has_value() ? std::move(*handle) : nullptr;
+}
+
+std::int64_t recomputed_in_step(Handle& handle, const ToyModel& model, const at::Tensor& input) {
+  handle.begin_step(ShapeKey{input.size(0), input.size(1)});
+  at::Tensor x = input.clone().requires_grad_(true) * 1.0;
+  std::int64_t index = 0;
+  for (const auto& layer : model.layers) {
+    x = handle.layer(
+        index++, [layer](const at::Tensor& in) { return layer->forward(in); }, x);
+  }
+  torch::autograd::backward({x.pow(2).mean()});
+  return handle.end_step().recomputed_layers;
+}
+
+TEST(Threads, OneAllocatesWhileStepsAreRecorded) {
+  const ToyModel model(ToyOptions{.layers = FullAndRecorded::kLayers});
+  const at::Tensor input = at::randn({2, 8, 32});
+  const BusyThread busy;
+  for (int i = 0; i < 20; ++i) {
+    const auto handle = attach_with(0);
+    ASSERT_NE(handle, nullptr);
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_EQ(recomputed_in_step(*handle, model, input), FullAndRecorded::kLayers);
+    }
+  }
+}
+
+TEST(Threads, OneAllocatesAboveTheCapWhileHandlesComeAndGo) {
+  install_meter();
+  const BusyThread busy;
+  for (int i = 0; i < 2000; ++i) {
+    const auto handle = attach_with(1);
+    ASSERT_NE(handle, nullptr);
+  }
+}
+
+TEST(Threads, OneDetachesWhileAnotherAttaches) {
+  const ToyModel model(ToyOptions{.layers = FullAndRecorded::kLayers});
+  const at::Tensor input = at::randn({2, 8, 32});
+  for (int i = 0; i < 100; ++i) {
+    auto theirs = attach_with(0);
+    std::thread other([&] { theirs.reset(); });
+    const auto ours = attach_with(0);
+    other.join();
+    ASSERT_NE(ours, nullptr) << i;
+    ASSERT_EQ(recomputed_in_step(*ours, model, input), FullAndRecorded::kLayers) << i;
+  }
+}
+
+}  // namespace
+}  // namespace pudica::testing

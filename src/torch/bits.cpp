@@ -135,21 +135,22 @@ template <typename Word>
   }
 }
 
+// Dispatch is at the call and not by an ifunc (target_clones): sanitizers do not support code that
+// runs while symbols are being resolved.
 #if defined(__x86_64__)
-#define PUDICA_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define PUDICA_VECTOR_CLONES
+__attribute__((target("avx2"))) void unpack4_avx2(const std::uint64_t* in, std::int64_t n,
+                                                  std::uint32_t value, std::uint32_t* out) {
+  unpack(in, n, value, out);
+}
 #endif
-[[maybe_unused]] PUDICA_VECTOR_CLONES void unpack4(const std::uint64_t* in, std::int64_t n,
-                                                   std::uint32_t value, std::uint32_t* out) {
-  unpack(in, n, value, out);
-}
-[[maybe_unused]] PUDICA_VECTOR_CLONES void unpack2(const std::uint64_t* in, std::int64_t n,
-                                                   std::uint16_t value, std::uint16_t* out) {
-  unpack(in, n, value, out);
-}
-[[maybe_unused]] PUDICA_VECTOR_CLONES void unpack1(const std::uint64_t* in, std::int64_t n,
-                                                   std::uint8_t value, std::uint8_t* out) {
+
+void unpack4(const std::uint64_t* in, std::int64_t n, std::uint32_t value, std::uint32_t* out) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) {
+    unpack4_avx2(in, n, value, out);
+    return;
+  }
+#endif
   unpack(in, n, value, out);
 }
 

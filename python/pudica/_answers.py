@@ -14,8 +14,9 @@ def _seconds(value: float) -> str:
 
 
 class Answer(dict[str, Any]):
-    """What a shape needs. Keys: key, fits, predicted_peak_bytes, floor_peak_bytes,
-    keep_all_peak_bytes, extra_seconds, modes, frontier."""
+    """What a shape needs. Keys: key, fits, predicted_peak_bytes, floor_peak_bytes (the least that
+    any plan of the menu reaches, joint segments among them), keep_all_peak_bytes, extra_seconds,
+    modes, frontier."""
 
     def __str__(self) -> str:
         fits = "fits" if self["fits"] else "does not fit"
@@ -24,7 +25,7 @@ class Answer(dict[str, Any]):
             f"{self['key']} {fits} in {format_bytes(self['budget_bytes'])}: "
             f"{format_bytes(self['predicted_peak_bytes'])} with {modes}, "
             f"{_seconds(self['extra_seconds'])} extra a step; between "
-            f"{format_bytes(self['floor_peak_bytes'])} (everything recomputed) and "
+            f"{format_bytes(self['floor_peak_bytes'])} (the least that any plan reaches) and "
             f"{format_bytes(self['keep_all_peak_bytes'])} (everything kept)"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import numbers
 import pathlib
 import re
 from typing import Any, Union
@@ -10,10 +11,15 @@ from typing import Any, Union
 import torch
 
 from . import _native
-from ._errors import BudgetError, from_native
+from ._errors import BudgetError
 
 Budget = Union[int, float, str]
 _AUTO = 0.9  # of the device
+_MOST_BYTES = 2**63 - 1
+_EXPECTED = (
+    'bytes (an int of at least 1, or a text such as "20GiB"), a fraction (a float in (0, 1], or a '
+    'text such as "0.9"), or "auto"'
+)
 
 
 def _cgroup_limit() -> int | None:
@@ -62,22 +68,20 @@ def resolve(budget: Budget, device: torch.device) -> int:
     """Bytes of a budget: an int is bytes, a float in (0, 1] a fraction of the device, a str bytes
     with a unit ("20GiB", "18 GB"), a fraction with a point ("0.9") or "auto" (0.9 of the device).
     Raises BudgetError."""
-    if isinstance(budget, bool) or not isinstance(budget, (int, float, str)):
-        raise BudgetError(
-            f"budget is {budget!r}; expected bytes (an int), a fraction (a float in (0, 1]), a "
-            'text such as "20GiB", or "auto"'
-        )
+    if isinstance(budget, bool) or not isinstance(budget, (numbers.Integral, float, str)):
+        raise BudgetError(f"budget is {budget!r}; expected {_EXPECTED}")
     if isinstance(budget, float):
         return _fraction(budget, device)
-    if isinstance(budget, int):
-        if budget < 1:
-            raise BudgetError(f"budget is {budget} bytes; expected at least 1")
-        return budget
+    if isinstance(budget, numbers.Integral):
+        if not 1 <= budget <= _MOST_BYTES:
+            raise BudgetError(
+                f"budget is {budget} bytes; expected at least 1 and at most {_MOST_BYTES}"
+            )
+        return int(budget)
     try:
-        text = re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", budget.strip())
-        read = json.loads(_native.ops.read_budget(text))
-    except RuntimeError as error:
-        raise from_native(error, BudgetError) from None
+        read = json.loads(_native.ops.read_budget(budget.strip()))
+    except RuntimeError:
+        raise BudgetError(f"budget is {budget!r}; expected {_EXPECTED}") from None
     return from_setting(read, device)
 
 

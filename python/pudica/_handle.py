@@ -27,7 +27,7 @@ from ._shape import ShapeReader
 _log = logging.getLogger("pudica")
 _STATE_SCHEMA = "pudica.python-state/1"
 _LEVELS = {"w": logging.WARNING, "i": logging.INFO, "d": logging.DEBUG}
-_STEP, _OVERRUN, _INFEASIBLE = 1, 2, 4
+_OVERRUN, _INFEASIBLE = 2, 4  # of what a step's end reports
 
 # Modules that carry the hooks of a handle.
 attached_modules: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]]
@@ -39,20 +39,19 @@ Shape = Union[Sequence[int], dict[str, int], str]
 class Handle:
     """One attached model. Made by attach().
 
-    A context manager: leaving it detaches. Methods are for the thread that trains; none of them
-    blocks. A failure inside pudica never reaches the training loop: it goes on without a plan, and
+    A context manager: leaving it detaches. Methods are for the thread that trains. None of them
+    waits, but for detach() with a daemon: up to a second, as attach() does, for its answer. A
+    failure inside pudica never reaches the training loop: it goes on without a plan, and
     `stats()["failures"]` and one line of the log `pudica` say so.
     """
 
     def __init__(
         self, model: nn.Module, layers: list[nn.Module], settings: dict[str, Any]
     ) -> None:
-        self._model = weakref.ref(model)
         self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
         self._words = {id(layer): class_id(layer) for layer in layers}
-        self._names = {id(m): name for name, m in model.named_modules()}
         self._buffers = {
             id(layer): [b for b in layer.buffers() if b is not None] for layer in layers
         }
@@ -359,9 +358,9 @@ class Handle:
             return
         self._say_once(
             "infeasible",
-            f"a batch of {shape} needs at least {format_bytes(floor)} with everything recomputed, "
-            f"more than the budget of {format_bytes(self.budget)}; training goes on over it. A "
-            "budget from there on, or a smaller batch, fits",
+            f"a batch of {shape} needs at least {format_bytes(floor)}, the least that any plan of "
+            f"its layers reaches, and the budget is {format_bytes(self.budget)}; training goes on "
+            "over it. A budget from there on, or a smaller batch, fits",
         )
 
     def _say_once(self, what: str, message: str) -> None:

@@ -136,12 +136,13 @@ def test_budgets_as_shares_of_the_device(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "budget", [0, -1, 0.0, 1.5, -0.1, "", "much", "12QiB", "1.5", True, [], {}]
+    "budget", [0, -1, 0.0, 1.5, -0.1, "", "much", "12QiB", "12 QiB", "1.5", True, [], {}, 2**63]
 )
 def test_wrong_budgets_are_named(budget):
     with pytest.raises(pudica.BudgetError) as caught:
         pudica.attach(small.make(), budget)
     assert "expected" in str(caught.value) and "budget" in str(caught.value)
+    assert repr(budget) in str(caught.value), "the value as it was written"
 
 
 def test_wrong_models_are_refused_with_the_reason(tmp_path):
@@ -229,7 +230,7 @@ def test_a_budget_below_the_floor_is_said_once_and_training_goes_on(plain, caplo
             assert handle.stats()["overruns"] > 0
     assert small.same(plain, model)
     said = [record.message for record in caplog.records if "needs at least" in record.message]
-    assert len(said) == 1 and "MiB" in said[0]
+    assert len(said) == 1 and "MiB" in said[0] and "any plan" in said[0]
 
 
 def test_hard_enforcement_raises_and_the_next_step_is_clean():

@@ -11,7 +11,6 @@
 #include <torch/version.h>
 
 #include "inspect/json.h"
-#include "inspect/model_view.h"
 #include "inspect/process_info.h"
 #include "inspect/socket_path.h"
 #include "native/random_policy.h"
@@ -31,6 +30,13 @@ template <typename T>
 T require(Result<T> result, const std::string& kind) {
   if (!result) throw std::runtime_error(kind + ": " + result.error().message);
   return std::move(*result);
+}
+
+// Of a question about a shape. The kind tells Python what to raise.
+template <typename T>
+T answer(Result<T> result) {
+  const bool unlearned = !result && result.error().code == ErrorCode::kUnavailable;
+  return require(std::move(result), unlearned ? "unlearned" : "shape");
 }
 
 ReporterOptions reporter_options(const Settings& settings) {
@@ -209,18 +215,19 @@ std::string Attachment::stats() const {
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+inspect::ModelView Attachment::view() const {
+  if (!controllers_) throw std::runtime_error("unlearned: this policy learns nothing");
+  return inspect::ModelView::of(controllers_);
+}
+
 std::string Attachment::explain(const std::string& shape, std::int64_t budget) const {
-  controllers();
-  const auto view = inspect::ModelView::of(controllers_);
   const Bytes limit = budget < 0 ? budget_bytes_ : Bytes(budget);
-  return inspect::to_json(require(view.explain(shape, limit), "explain"), "");
+  return inspect::to_json(answer(view().explain(shape, limit)), "");
 }
 
 std::string Attachment::estimate(const std::string& shape, std::int64_t budget) const {
-  controllers();
-  const auto view = inspect::ModelView::of(controllers_);
   const Bytes limit = budget < 0 ? budget_bytes_ : Bytes(budget);
-  return inspect::to_json(require(view.estimate(shape, limit), "estimate"), "");
+  return inspect::to_json(answer(view().estimate(shape, limit)), "");
 }
 
 std::string Attachment::serialize() const { return controllers().serialize(fingerprint_); }

@@ -8,6 +8,7 @@
 
 #include <torch/custom_class.h>
 
+#include "inspect/model_view.h"
 #include "inspect/reporting_policy.h"
 #include "native/controllers.h"
 #include "native/settings.h"
@@ -43,7 +44,8 @@ class Attachment final : public torch::CustomClassHolder {
   [[nodiscard]] std::int64_t budget() const { return budget_bytes_.count(); }
   void detach();
 
-  // JSON. `shape` as users write it; a negative budget: the one in force.
+  // JSON. `shape` as users write it; a negative budget: the one in force. Questions about a shape
+  // throw "unlearned: message" where nothing is known of it yet, else "shape: message".
   [[nodiscard]] std::string snapshot() const;
   [[nodiscard]] std::string stats() const;
   [[nodiscard]] std::string explain(const std::string& shape, std::int64_t budget) const;
@@ -68,6 +70,7 @@ class Attachment final : public torch::CustomClassHolder {
   void choose_policy(const Settings& settings);
   void report_to_daemon(const Settings& settings);
   Controllers& controllers() const;  // throws where there are none
+  inspect::ModelView view() const;   // likewise
   void count(const StepReport& report);
 
   std::string fingerprint_;

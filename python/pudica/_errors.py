@@ -35,7 +35,9 @@ _BY_KIND = {
     "attach": AttachError,
     "budget": BudgetError,
     "config": ConfigError,
+    "shape": ShapeError,
     "state": StateError,
+    "unlearned": NotLearnedError,
 }
 
 
@@ -46,6 +48,4 @@ def from_native(error: RuntimeError, fallback: type[PudicaError] = PudicaError) 
     known = _BY_KIND.get(kind)
     if known is not None and message:
         return known(message)
-    if kind in ("explain", "estimate") and message:
-        return fallback(message)
     return fallback(text)

@@ -19,7 +19,7 @@ from ._answers import Answer, Explanation
 from ._arguments import take_apart, tensors_in
 from ._budget import Budget, format_bytes, resolve
 from ._checkpointing import Takeover
-from ._errors import AttachError, NotLearnedError, ShapeError, StateError, from_native
+from ._errors import AttachError, ShapeError, StateError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
 from ._layers import class_word
 from ._shape import ShapeReader
@@ -386,16 +386,8 @@ class Handle:
 
     def _answer(self, call: Any, shape: Shape, budget: Budget | None) -> dict[str, Any]:
         limit = -1 if budget is None else resolve(budget, self._device)
-        text = _shape_text(shape)
-        try:
-            answer: dict[str, Any] = json.loads(call(text, limit))
-            return answer
-        except RuntimeError as error:
-            native = from_native(error, ShapeError)
-            learned = self.stats()["steps"] - self.stats()["learning_steps"] > 0
-            if isinstance(native, ShapeError) and learned and "learn" not in str(native):
-                raise native from None
-            raise NotLearnedError(str(native)) from None
+        answer: dict[str, Any] = json.loads(self._ask(ShapeError, call, _shape_text(shape), limit))
+        return answer
 
     def _load_state_file(self, path: str) -> None:
         self._state_file = path

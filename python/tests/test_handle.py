@@ -101,6 +101,28 @@ def test_explains_and_estimates_in_words_and_numbers(tmp_path):
             handle.explain(object())
 
 
+def test_a_shape_that_is_wrong_is_told_from_one_that_is_not_learned():
+    model = small.make()
+    with pudica.attach(model, "4GiB") as handle:
+        with pytest.raises(pudica.NotLearnedError, match="no step was learned yet"):
+            handle.explain((4,))
+        small.train(model, 1)
+        assert handle.stats()["learning_steps"] == 1
+        with pytest.raises(pudica.NotLearnedError, match="not measured yet"):
+            handle.explain((4, 64))
+        with pytest.raises(pudica.ShapeError, match="1 size instead of 2"):
+            handle.explain((4,))
+
+
+def test_questions_to_a_policy_that_learns_nothing(tmp_path):
+    with pudica.attach(small.make(), "4GiB", config=config(tmp_path, policy="full")) as handle:
+        for call in (handle.explain, handle.estimate, handle.frontier):
+            with pytest.raises(pudica.NotLearnedError, match="learns nothing"):
+                call((4, 64))
+        with pytest.raises(pudica.StateError, match="learns nothing"):
+            handle.state_dict()
+
+
 def test_the_budget_changes_at_the_next_step(tmp_path):
     least, most = floor(tmp_path), peak()
     model = small.make()

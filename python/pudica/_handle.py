@@ -56,6 +56,7 @@ class Handle:
             id(layer): [b for b in layer.buffers() if b is not None] for layer in layers
         }
         self._shapes = ShapeReader()
+        self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         self._open_layers: list[int] = []  # ids of modules whose native layer is open
@@ -320,8 +321,8 @@ class Handle:
 
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
         try:
-            state = [t for entry in optimizer.state.values() for t in tensors_in(entry)]
-            self._native.count_residents(state)
+            if state := self._states.fresh(optimizer):
+                self._native.count_residents(state)
             self._note(self._native.end_step())
         except Exception as error:  # noqa: BLE001
             self._failed("the end of a step", error)

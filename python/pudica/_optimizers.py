@@ -8,11 +8,37 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ._arguments import tensors_in
+
 if TYPE_CHECKING:
     from ._handle import Handle
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 _hook: Any = None
+
+
+class StateWatch:
+    """Which state of optimizers has been seen: it appears in their first step, for a parameter that
+    gets a gradient late in that step, and is another after load_state_dict()."""
+
+    def __init__(self) -> None:
+        # By optimizer: how many entries, and one of the tensors. Weak: what it frees is free.
+        self._seen: weakref.WeakKeyDictionary[
+            torch.optim.Optimizer, tuple[int, weakref.ref[torch.Tensor] | None]
+        ] = weakref.WeakKeyDictionary()
+
+    def fresh(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        """Its state's tensors, where there may be others than at the last call; else none."""
+        entries = optimizer.state.values()
+        count = sum(len(entry) if isinstance(entry, dict) else 1 for entry in entries)
+        first = next((t for entry in entries for t in tensors_in(entry)), None)
+        known = self._seen.get(optimizer)
+        if known is not None and known[0] == count:
+            witness = known[1]() if known[1] is not None else None
+            if witness is first:
+                return []
+        self._seen[optimizer] = (count, None if first is None else weakref.ref(first))
+        return [tensor for entry in entries for tensor in tensors_in(entry)]
 
 
 def _stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -62,6 +62,7 @@ class Handle:
         self._open_layers: list[int] = []  # ids of modules whose native layer is open
         self._called: set[int] = set()
         self._said: set[str] = set()
+        self._compiled = ""  # class of a module whose hooks torch.compile traced
         self._hooks: list[Any] = []
         self._state_file = ""
         self._attached = True
@@ -281,7 +282,8 @@ class Handle:
         if self._open_layers:
             self._open_layers.clear()
             self._native.abandon()
-        if not self._called:
+        self._say_compiled()
+        if not self._called and not self._compiled:
             self._say_once(
                 "uncalled",
                 f"none of the {len(self._layers)} layers was called through its hooks in a "
@@ -316,10 +318,8 @@ class Handle:
         except Exception as error:  # noqa: BLE001
             self._failed("the end of a layer", error)
 
-    def _met_compiler(self, module: nn.Module) -> None:
-        self._said.add("compiling")
-
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        self._say_compiled()
         try:
             if state := self._states.fresh(optimizer):
                 self._native.count_residents(state)
@@ -363,6 +363,15 @@ class Handle:
             f"its layers reaches, and the budget is {format_bytes(self.budget)}; training goes on "
             "over it. A budget from there on, or a smaller batch, fits",
         )
+
+    def _say_compiled(self) -> None:
+        if self._compiled:
+            self._say_once(
+                "compiled",
+                f"a {self._compiled} runs under torch.compile, which takes the layers' hooks away: "
+                "no layer in it is planned. Train it uncompiled, or compile parts inside the "
+                "layers",
+            )
 
     def _say_once(self, what: str, message: str) -> None:
         if what not in self._said:

@@ -1,7 +1,8 @@
 """The hooks on a model's modules. They hold the handle; the modules themselves stay unchanged.
 
 Each is an object of its own class rather than a bound method, so that a copy or a pickle of the
-model carries hooks that do nothing, and needs no pudica to be loaded.
+model carries hooks that do nothing, and needs no pudica to be loaded. While torch.compile traces
+them they leave a word for the handle and do nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class ForwardEnd(_Hook):
     """After it, also where it threw."""
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self.handle._forward_ends(module)
+        if not torch.compiler.is_compiling():
+            self.handle._forward_ends(module)
+        elif torch.is_grad_enabled():
+            self.handle._compiled = type(module).__name__  # over what its layers left
 
 
 class LayerBegin(_Hook):
@@ -48,10 +52,12 @@ class LayerBegin(_Hook):
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         handle = self.handle
-        if handle._opener is None or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return
         if torch.compiler.is_compiling():
-            handle._met_compiler(module)
+            handle._compiled = type(module).__name__
+            return
+        if handle._opener is None:
             return
         hooks = module._forward_pre_hooks
         if next(reversed(hooks.values())) is not self:
@@ -64,6 +70,8 @@ class LayerEnd(_Hook):
     """The first of a layer's forward hooks: sees the output that the forward gave."""
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         hooks = module._forward_hooks
         if next(iter(hooks.values())) is not self:
             _move(hooks, self, last=False)

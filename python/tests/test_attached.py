@@ -219,3 +219,36 @@ def test_compiled_models_are_refused() -> None:
     model.layers[1].compile()
     with pytest.raises(pudica.AttachError, match="compiled"):
         pudica.attach(model, "1GiB", daemon=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("what", "said"), [("model", "a Stack runs"), ("layer", "a Layer runs"), ("inside", "")]
+)
+def test_what_is_compiled_after_attach_is_said_once(
+    what: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch._dynamo.reset()
+    model = stack()
+    expected = gradients(model, run)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with attached(model) as handle:
+        ours: Any = torch.compile(model, backend="eager") if what == "model" else model
+        if what == "layer":
+            model.layers[1].compile(backend="eager")
+        if what == "inside":
+            for layer in model.layers:
+                layer.inner.compile(backend="eager")
+        for _ in range(4):
+            torch.manual_seed(3)
+            run(ours).backward()
+            optimizer.step()
+            seen = {name: p.grad.clone() for name, p in model.named_parameters()}
+            assert all(torch.equal(seen[name], expected[name]) for name in seen)
+            model.zero_grad()
+        calls = {"model": 0, "layer": 8, "inside": 12}[what]
+        assert handle.stats()["layer_calls"] == calls
+        assert (handle.stats()["recomputed_layers"] > 0) == (calls > 0)
+    lines = [record.getMessage() for record in caplog.records if record.name == "pudica"]
+    assert sum("torch.compile" in line for line in lines) == (1 if said else 0)
+    assert said in caplog.text and "none of the" not in caplog.text

@@ -299,9 +299,15 @@ class Handle:
             token = _rerun.new_token()
             name = f"{self._words[id(module)]}{'t' if module.training else 'e'}({word})"
             buffers = self._buffers[id(module)]
-            if self._native.enter(token, name, tensors, buffers, telling):
+            _rerun.remember(token, module, template)  # first: a frame must find it
+            entered = False
+            try:
+                entered = self._native.enter(token, name, tensors, buffers, telling)
+            finally:
+                if not entered:
+                    _rerun.forget(token)
+            if entered:
                 self._open_layers.append(id(module))
-                _rerun.remember(token, module, template)
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
 

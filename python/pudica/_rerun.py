@@ -105,6 +105,10 @@ def remember(token: int, module: nn.Module, template: Template) -> None:
     _calls[token] = _Call(module, template)
 
 
+def forget(token: int) -> None:
+    _calls.pop(token, None)
+
+
 def forget_dead() -> None:
     for token in torch.ops.pudica.dead_tokens():
         _calls.pop(token, None)

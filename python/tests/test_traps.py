@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from training import assert_equal, attached, call, check, gradients
 
 import pudica
+from pudica import _rerun
 
 pytest.importorskip("transformers")
 import zoo  # noqa: E402
@@ -382,3 +383,50 @@ def test_losses_that_layers_keep_on_themselves_are_there_once() -> None:
         check(model, loss, policy)
         assert all(len(layer.losses) == 1 for layer in model.layers)
     assert len({layer.calls for layer in model.layers}) == 1
+
+
+# -- pudica's own failures -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failing", [(1,), (7, 8)])
+def test_a_call_that_cannot_be_remembered_is_no_frame(
+    failing: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = stack()
+    expected = gradients(model, run)
+    remember, calls = _rerun.remember, 0
+
+    def faulty(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls in failing:
+            raise MemoryError("no room for another call")
+        remember(*arguments)
+
+    monkeypatch.setattr(_rerun, "remember", faulty)
+    with attached(model) as handle:
+        for _ in range(5):
+            assert_equal(gradients(model, run), expected)
+        assert handle.stats()["recomputed_layers"] > 6
+    assert caplog.text.count("no room for another call") == 1
+    assert _rerun.live_calls() == 0
+
+
+def test_a_call_that_is_not_entered_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = stack()
+    expected = gradients(model, run)
+    with attached(model) as handle:
+        native = handle._native
+
+        class Refuses:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(native, name)
+
+            def enter(self, *arguments: Any) -> bool:
+                raise RuntimeError("no")
+
+        handle._native = Refuses()
+        assert_equal(gradients(model, run), expected)
+        assert _rerun.live_calls() == 0
+        handle._native = native
+        assert_equal(gradients(model, run), expected)

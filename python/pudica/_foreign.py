@@ -7,14 +7,16 @@ import copy
 import random
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
 
 _Plain = list[tuple[dict[str, Any], dict[str, Any]]]
+_PlainOfClasses = list[tuple[type, dict[str, Any]]]
 _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, str, type(None), *_CONTAINERS)
+_NOT_THE_USERS = ("torch", "builtins")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
@@ -42,29 +44,52 @@ def restore_random_states(states: tuple[Any, Any]) -> str:
 
 def plain_attributes(modules: Iterable[nn.Module]) -> _Plain:
     """Each module's own dict with the numbers and texts in it, and copies of its containers."""
-    return [
-        (
-            vars(module),
-            {
-                key: copy.copy(value) if type(value) in _CONTAINERS else value
-                for key, value in vars(module).items()
-                if isinstance(value, _PLAIN) and key[0] != "_"
-            },
-        )
-        for module in modules
-    ]
+    return [(vars(module), _plain_in(vars(module), "_")) for module in modules]
 
 
 def restore_plain_attributes(before: _Plain) -> None:
     """What of it changed since; containers stay the same objects."""
     for attributes, values in before:
-        for key, value in values.items():
-            now = attributes.get(key)
-            if type(value) not in _CONTAINERS:
-                if now is not value:
-                    attributes[key] = value
-            elif type(now) is type(value) and _changed(now, value):
-                _refill(now, value)
+        for key, value in _changes(attributes, values):
+            attributes[key] = value
+
+
+def users_classes(modules: Iterable[nn.Module]) -> list[type]:
+    """The classes of modules and their bases, but for torch's."""
+    kinds = {kind: None for module in modules for kind in type(module).__mro__}
+    return [kind for kind in kinds if kind.__module__.partition(".")[0] not in _NOT_THE_USERS]
+
+
+def plain_class_attributes(kinds: Iterable[type]) -> _PlainOfClasses:
+    """As plain_attributes(), of what classes keep on themselves."""
+    return [(kind, _plain_in(vars(kind), "__")) for kind in kinds]
+
+
+def restore_plain_class_attributes(before: _PlainOfClasses) -> None:
+    for kind, values in before:
+        for key, value in _changes(vars(kind), values):
+            type.__setattr__(kind, key, value)
+
+
+def _plain_in(attributes: Mapping[str, Any], hidden: str) -> dict[str, Any]:
+    return {
+        key: copy.copy(value) if type(value) in _CONTAINERS else value
+        for key, value in attributes.items()
+        if isinstance(value, _PLAIN) and not key.startswith(hidden)
+    }
+
+
+def _changes(now: Mapping[str, Any], then: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What is to be set again; containers are refilled here."""
+    to_set = []
+    for key, value in then.items():
+        present = now.get(key)
+        if type(value) not in _CONTAINERS:
+            if present is not value:
+                to_set.append((key, value))
+        elif type(present) is type(value) and _changed(present, value):
+            _refill(present, value)
+    return to_set
 
 
 def _refill(now: Any, then: Any) -> None:

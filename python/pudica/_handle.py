@@ -59,7 +59,8 @@ class Handle:
         self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
-        self._open_layers: list[int] = []  # ids of modules whose native layer is open
+        # Modules whose native layer is open: id, and token of the call.
+        self._open_layers: list[tuple[int, int]] = []
         self._called: set[int] = set()
         self._said: set[str] = set()
         self._compiled = ""  # class of a module whose hooks torch.compile traced
@@ -307,18 +308,19 @@ class Handle:
                 if not entered:
                     _rerun.forget(token)
             if entered:
-                self._open_layers.append(id(module))
+                self._open_layers.append((id(module), token))
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
 
     def _layer_ends(self, module: nn.Module, output: Any) -> None:
-        if not self._open_layers or self._open_layers[-1] != id(module):
+        if not self._open_layers or self._open_layers[-1][0] != id(module):
             return
-        self._open_layers.pop()
+        _, token = self._open_layers.pop()
         try:
             tensors = tensors_in(output)
             if tensors:
-                self._native.leave(tensors)
+                with _rerun.ending(token, tensors):
+                    self._native.leave(tensors)
             else:
                 self._native.abandon()
         except Exception as error:  # noqa: BLE001

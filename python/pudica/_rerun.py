@@ -9,6 +9,7 @@ import ctypes
 import itertools
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,9 +18,12 @@ from torch import nn
 from ._arguments import Template, tensors_in
 from ._foreign import (
     plain_attributes,
+    plain_class_attributes,
     random_states,
     restore_plain_attributes,
+    restore_plain_class_attributes,
     restore_random_states,
+    users_classes,
     without_hooks,
 )
 
@@ -68,13 +72,14 @@ class _Call:
                 )
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
-        """The layer's output again; its modules, and generators that are not torch's, are then as
-        they were. Raises RuntimeError where such a generator was drawn from: nobody knows what it
-        gave in the forward."""
+        """The layer's output again; its modules, what their classes keep in plain values, and
+        generators that are not torch's, are then as they were. Raises RuntimeError where such a
+        generator was drawn from: nobody knows what it gave in the forward."""
         modules = _parts_of(self.module)[0]
         args, kwargs = self.template.rebuild(tensors)
         states = random_states()
         plain = plain_attributes(modules)
+        of_classes = plain_class_attributes(users_classes(modules))
         hooked = without_hooks(modules)
         # The user may have called eval() since.
         for part, training in zip(modules, self.training, strict=True):
@@ -88,6 +93,7 @@ class _Call:
             for attributes, hooks in hooked:
                 attributes.update(hooks)
             restore_plain_attributes(plain)
+            restore_plain_class_attributes(of_classes)
             drawn = restore_random_states(states)
         if drawn:
             raise RuntimeError(f"it draws from {drawn} random")
@@ -95,6 +101,9 @@ class _Call:
 
 
 _calls: dict[int, _Call] = {}  # by token
+# Of the layer call that ends just now, on this thread: its token and what its forward gave. What is
+# run again meanwhile is its trial.
+_ending = threading.local()
 
 
 def new_token() -> int:
@@ -114,6 +123,38 @@ def forget_dead() -> None:
         _calls.pop(token, None)
 
 
+@contextlib.contextmanager
+def ending(token: int, outputs: list[torch.Tensor]) -> Iterator[None]:
+    """Inside, the call's trial compares its outputs as well: the native side compares what is
+    saved, and in a joint segment the next layer runs on what this one gives."""
+    _ending.call = token, outputs
+    try:
+        yield
+    finally:
+        _ending.call = None
+
+
+def _compare(token: int, outputs: list[torch.Tensor]) -> None:
+    call = getattr(_ending, "call", None)
+    if call is None or call[0] != token:
+        return
+    if len(call[1]) != len(outputs):
+        raise RuntimeError(f"it gives {len(outputs)} tensors, {len(call[1])} in the forward")
+    for index, (now, then) in enumerate(zip(outputs, call[1], strict=True)):
+        if not _same_bits(now, then):
+            raise RuntimeError(f"output {index} has other values than in the forward")
+
+
+def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype or left.layout != right.layout:
+        return False
+    if left.layout != torch.strided:
+        return bool(torch.equal(left, right))
+    with torch.no_grad():
+        flat = (t.detach().resolve_conj().resolve_neg().flatten() for t in (left, right))
+        return torch.equal(*(t.view(torch.uint8) for t in flat))
+
+
 def live_calls() -> int:
     forget_dead()
     return len(_calls)
@@ -124,8 +165,9 @@ def _run(token: int) -> int:
     try:
         call = _calls[token]
         call.check_parameters()
-        output = call.run(ops.rerun_inputs())
-        ops.rerun_done(tensors_in(output))
+        outputs = tensors_in(call.run(ops.rerun_inputs()))
+        _compare(token, outputs)
+        ops.rerun_done(outputs)
         return _DONE
     except torch.OutOfMemoryError as error:
         ops.rerun_failed(str(error))

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import ctypes
 import itertools
+import logging
 import threading
 import weakref
 from collections.abc import Iterator
@@ -31,9 +32,12 @@ _Parts = tuple[list[nn.Module], list[tuple[str, nn.Parameter]]]
 # The same by weak references: a value that held its key would keep the model for ever.
 _WeakParts = tuple[list["weakref.ref[nn.Module]"], list[tuple[str, "weakref.ref[nn.Parameter]"]]]
 
+_log = logging.getLogger("pudica")
 _tokens = itertools.count(1)
 _parts: weakref.WeakKeyDictionary[nn.Module, _WeakParts] = weakref.WeakKeyDictionary()
 _DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
+_STOP = "pudica: recompute complete"  # thrown in an operator of the layer once all is recovered
+_PAST_THE_STOP = "it saves more than the"
 
 
 def _parts_of(module: nn.Module) -> _Parts:
@@ -155,6 +159,32 @@ def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
         return torch.equal(*(t.view(torch.uint8) for t in flat))
 
 
+def _is_stop(error: BaseException) -> bool:
+    return str(error).startswith(_STOP)
+
+
+def _say_what_failed(token: int, error: BaseException) -> None:
+    """Of a call that a backward needed: the user sees the native side's error, which does not know
+    the layer's name nor what happened in it."""
+    ending_call = getattr(_ending, "call", None)
+    module = _calls[token].module if token in _calls else None
+    if module is None or _is_stop(error) or (ending_call and ending_call[0] == token):
+        return
+    chain: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and len(chain) < 16:
+        chain.append(one)
+        one = one.__context__
+    caught = any(_is_stop(e) or _PAST_THE_STOP in str(e) for e in chain)
+    first = str(error).split("\n", 1)[0]
+    _log.warning(
+        "a %s failed when it was run again in the backward (%s: %s)%s",
+        type(module).__name__, type(error).__name__, first,
+        "; it caught the exception of an operator that would have ended the recompute, and went "
+        "on: let exceptions through" if caught else "",
+    )
+
+
 def live_calls() -> int:
     forget_dead()
     return len(_calls)
@@ -180,6 +210,7 @@ def _run(token: int) -> int:
         return _FAILED
     except BaseException as error:  # noqa: BLE001  (a C caller is waiting for a number)
         with contextlib.suppress(Exception):
+            _say_what_failed(token, error)
             kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
             ops.rerun_failed(kind + str(error))
         return _FAILED

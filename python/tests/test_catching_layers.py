@@ -1,0 +1,85 @@
+"""Layers that catch exceptions of their operators: the one that ends a recompute is among them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from stacks import Layer, run, stack
+from torch import nn
+from training import assert_equal, attached, gradients
+
+
+class GoesOn(Layer):
+    """Its second way saves tensors too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(x)
+        except Exception:
+            return x + self.inner(x)
+
+
+class TriesAgain(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            try:
+                return super().forward(x)
+            except RuntimeError:
+                continue
+        raise ValueError("three times in vain")
+
+
+class GivesUp(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(x)
+        except:  # noqa: E722
+            return x
+
+
+POLICIES = ["full", "reactive", "random:seed=1"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_layer_that_catches_and_saves_no_more_is_recomputed(policy: str) -> None:
+    model = stack(GivesUp)
+    expected = gradients(model, run)
+    with attached(model, policy, budget=1 if policy == "reactive" else "1TiB") as handle:
+        for _ in range(4):
+            assert_equal(gradients(model, run), expected)
+        assert handle.stats()["recomputed_layers"] > 0
+
+
+@pytest.mark.parametrize("kind", [GoesOn, TriesAgain])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.xfail(
+    strict=True, raises=RuntimeError, reason="what is saved after the stop counts as a deviation"
+)
+def test_a_layer_that_catches_and_goes_on_is_right(kind: type[nn.Module], policy: str) -> None:
+    model = stack(kind)
+    expected = gradients(model, run)
+    with attached(model, policy, budget=1 if policy == "reactive" else "1TiB"):
+        for _ in range(4):
+            assert_equal(gradients(model, run), expected)
+
+
+@pytest.mark.parametrize("kind", [GoesOn, TriesAgain])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_after_the_error_such_a_layer_is_kept_and_named(
+    kind: type[nn.Module], policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = stack(kind)
+    expected = gradients(model, run)
+    with attached(model, policy, budget=1 if policy == "reactive" else "1TiB"):
+        raised = True
+        with contextlib.suppress(RuntimeError):
+            assert_equal(gradients(model, run), expected)
+            raised = False
+        for _ in range(3):
+            assert_equal(gradients(model, run), expected)
+    if raised:
+        assert f"a {kind.__name__} failed when it was run again" in caplog.text
+        assert "its class is kept from now on" in caplog.text
+        assert ("let exceptions through" in caplog.text) == (kind is GoesOn)

@@ -62,6 +62,25 @@ def each(task: Task, *differences: dict[str, Any]) -> Task:
     return name, [{**given, **other} for given, other in zip(arguments, differences)]
 
 
+def ways_of(plain: Task, configs: dict[str, str]) -> list[Task]:
+    """Without pudica, with other fixed plans on each rank, with plans and a tight budget on one."""
+    return [
+        plain,
+        each(plain, {"config": configs["full"]}, {"config": configs["some"]}),
+        each(plain, {"config": configs["pudica"], "budget": 1 << 18},
+             {"config": configs["pudica"]}),
+    ]
+
+
+def check_ways(reports: list[list[dict[str, Any]]]) -> None:
+    """Of one or several ways_of()."""
+    for first in range(0, len(reports), 3):
+        check(reports[first : first + 3])
+        full, some = reports[first + 1]
+        assert full["recomputed_layers"] >= full["layer_calls"] - 4  # its first may be kept, tried
+        assert 0 < some["recomputed_layers"] < some["layer_calls"]
+
+
 def check(reports: list[list[dict[str, Any]]]) -> None:
     """The first is the one without pudica."""
     plain = reports[0]
@@ -78,22 +97,14 @@ def test_ddp_with_another_plan_on_each_rank(
     ways: list[tuple[dict[str, Any], int]] = [
         ({}, 1), ({}, 2), ({"find_unused_parameters": True}, 1),
         ({"find_unused_parameters": True}, 2), ({"static_graph": True}, 1)]
-    tasks = []
+    tasks: list[Task] = []
     for options, accumulate in ways:
         plain = both("ddp", config=None, budget=_AMPLE, options=options, accumulate=accumulate,
                      count=4)
-        tasks += [
-            plain,
-            each(plain, {"config": configs["full"]}, {"config": configs["some"]}),
-            each(plain, {"config": configs["pudica"], "budget": 1 << 18},
-                 {"config": configs["pudica"]}),
-        ]
+        tasks += ways_of(plain, configs)
     found = run_tasks(tmp_path, tasks)
+    check_ways(found)
     for first in range(0, len(found), 3):
-        check(found[first : first + 3])
-        full, some = found[first + 1]
-        assert full["recomputed_layers"] >= full["layer_calls"] - 4  # its first may be kept, tried
-        assert 0 < some["recomputed_layers"] < some["layer_calls"]
         assert found[first + 2][0]["recomputed_layers"] > found[first + 2][1]["recomputed_layers"]
 
 
@@ -101,18 +112,9 @@ def test_ddp_with_another_plan_on_each_rank(
 def test_fsdp2_with_another_plan_on_each_rank(
     tmp_path: pathlib.Path, configs: dict[str, str], order: str
 ) -> None:
-    tasks = []
+    tasks: list[Task] = []
     for half in (False, True):
         plain = both("fsdp2", config=None, budget=_AMPLE, order=order, half=half, reshard=True)
-        tasks += [
-            plain,
-            each(plain, {"config": configs["full"]}, {"config": configs["some"]}),
-            each(plain, {"config": configs["pudica"], "budget": 1 << 18},
-                 {"config": configs["pudica"]}),
-        ]
+        tasks += ways_of(plain, configs)
     found = run_tasks(tmp_path, tasks)
-    for first in range(0, len(found), 3):
-        check(found[first : first + 3])
-        full, some = found[first + 1]
-        assert full["recomputed_layers"] >= full["layer_calls"] - 4
-        assert 0 < some["recomputed_layers"] < some["layer_calls"]
+    check_ways(found)

@@ -14,7 +14,7 @@ from torch import nn
 
 from . import _native
 from ._budget import Budget, from_setting, resolve
-from ._errors import AttachError, BudgetError, StateError, from_native
+from ._errors import AttachError, BudgetError, ConfigError, StateError, from_native
 from ._forced import forced_policy
 from ._handle import Handle, attached_modules, class_id
 from ._layers import Selector, find_layers
@@ -45,6 +45,8 @@ def _device_of(model: nn.Module) -> torch.device:
 
 def _config_path(config: str | os.PathLike[str] | None) -> str:
     if config is not None:
+        if not isinstance(config, (str, os.PathLike)):
+            raise ConfigError(f"config is {config!r}; expected the path of a configuration file")
         return os.fspath(config)
     return os.environ.get("PUDICA_CONFIG", "")
 
@@ -80,6 +82,10 @@ def attach(
     """
     if enforce not in ("soft", "hard"):
         raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
+    if daemon is not None and not isinstance(daemon, bool):
+        raise AttachError(f"daemon is {daemon!r}; expected True, False or None")
+    if name is not None and not isinstance(name, str):
+        raise AttachError(f"name is {name!r}; expected a str or None")
     model = check_model(model)
     taken = [m for m in model.modules() if (ref := attached_modules.get(m)) is not None and ref()]
     if taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import operator
 import os
 import pathlib
 import weakref
@@ -21,6 +22,7 @@ from ._budget import Budget, format_bytes, resolve
 from ._checkpointing import Takeover
 from ._errors import AttachError, ShapeError, StateError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
+from ._inert import InertHandle
 from ._layers import class_word
 from ._shape import ShapeReader
 
@@ -145,17 +147,24 @@ class Handle:
         text = json.dumps(self.state_dict())
         target = pathlib.Path(path)
         fresh = target.with_name(target.name + ".new")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(target)
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(target)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Reads what save() wrote for the same model. Raises OSError, StateError; the learned
         model stays as it was where that happens."""
         try:
-            state = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+            self.load_state_dict(json.loads(pathlib.Path(path).read_text(encoding="utf-8")))
+        except StateError as error:
+            raise StateError(f"{os.fspath(path)}: {error}") from None
         except ValueError as error:
-            raise StateError(f"state: {os.fspath(path)} is no JSON: {error}") from None
-        self.load_state_dict(state)
+            raise StateError(
+                f"{os.fspath(path)}: no JSON ({error}); expected what save() wrote"
+            ) from None
 
     def state_dict(self) -> dict[str, Any]:
         """The learned model as a small dict of plain values, for checkpoints."""
@@ -167,8 +176,9 @@ class Handle:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What state_dict() gave. Raises StateError."""
-        seen = state.get("schema") if isinstance(state, dict) else type(state).__name__
-        if seen != _STATE_SCHEMA:
+        if not isinstance(state, dict):
+            raise StateError(f"state is a {type(state).__name__}; expected a dict of state_dict()")
+        if (seen := state.get("schema")) != _STATE_SCHEMA:
             raise StateError(f"state: schema is {seen!r}; expected {_STATE_SCHEMA!r}")
         try:
             groups = [[(str(p), int(a)) for p, a in group] for group in state["dimensions"]]
@@ -197,10 +207,15 @@ class Handle:
         self._drain_log()
 
     def __enter__(self) -> Handle:
+        if not self._attached:
+            raise AttachError("this handle is detached; expected one that is attached: attach()")
         return self
 
     def __exit__(self, *unused: object) -> None:
         self.detach()
+
+    def __reduce__(self) -> Any:  # for copies as well, which are of the model's copies
+        return InertHandle, ("a copy, which is not attached",)
 
     def __repr__(self) -> str:
         if not self._attached:
@@ -430,14 +445,16 @@ def _in_checkpoint() -> bool:
 def _shape_text(shape: Shape) -> str:
     if isinstance(shape, str):
         return shape
-    if isinstance(shape, dict):
-        return ",".join(f"{name}={int(size)}" for name, size in shape.items())
     try:
-        return "x".join(str(int(size)) for size in shape)
-    except (TypeError, ValueError):
-        raise ShapeError(
-            f"shape is {shape!r}; expected sizes such as (12, 384), a dict by name or a text"
-        ) from None
+        if isinstance(shape, dict):
+            return ",".join(f"{name}={operator.index(size)}" for name, size in shape.items())
+        if not isinstance(shape, (bytes, bytearray)):
+            return "x".join(str(operator.index(size)) for size in shape)
+    except TypeError:
+        pass
+    raise ShapeError(
+        f"shape is {shape!r}; expected whole sizes such as (12, 384), a dict by name or a text"
+    )
 
 
 def class_id(layer: nn.Module) -> str:

@@ -1,4 +1,5 @@
-"""With PUDICA_DISABLE=1: a handle that does nothing, without the native library."""
+"""A handle that does nothing, without the native library: with PUDICA_DISABLE=1, and what a copy or
+a pickle of a handle is."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ class InertHandle:
     budget = 0
     attached = False
 
-    def __init__(self) -> None:
+    def __init__(self, why: str = "switched off by PUDICA_DISABLE=1") -> None:
         self.layers: list[Any] = []
+        self._why = why
 
     def set_budget(self, budget: Any) -> None:
         """Does nothing."""
@@ -34,7 +36,7 @@ class InertHandle:
     def _unknown(self, *unused: Any, **also_unused: Any) -> Any:
         from ._errors import NotLearnedError
 
-        raise NotLearnedError("pudica is switched off by PUDICA_DISABLE=1")
+        raise NotLearnedError(f"nothing is learned: this handle is {self._why}")
 
     explain = estimate = frontier = plot = _unknown
 
@@ -60,4 +62,4 @@ class InertHandle:
         """Does nothing."""
 
     def __repr__(self) -> str:
-        return "<pudica.Handle, switched off by PUDICA_DISABLE=1>"
+        return f"<pudica.Handle, {self._why}>"

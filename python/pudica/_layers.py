@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Union
 
@@ -32,9 +33,35 @@ def _unique(modules: Iterable[nn.Module]) -> list[nn.Module]:
     return list({id(m): m for m in modules}.values())
 
 
+_EXPECTED = (
+    "class names, names of modules, classes, modules of the model or a predicate "
+    "(name, module) -> bool"
+)
+
+
+def _named(selector: Selector) -> str:
+    return f"a {type(selector).__name__}" if isinstance(selector, nn.Module) else repr(selector)
+
+
+def _check(selector: object) -> None:
+    if isinstance(selector, (str, type, nn.Module)):
+        return
+    if not callable(selector):
+        raise AttachError(f"layers= holds {selector!r}; expected {_EXPECTED}")
+    try:
+        inspect.signature(selector).bind("name", nn.Identity())
+    except TypeError as error:
+        raise AttachError(
+            f"layers= holds {selector!r}, which does not take (name, module): {error}; expected a "
+            "predicate (name, module) -> bool"
+        ) from None
+    except ValueError:
+        return  # nothing is known of its parameters
+
+
 def _matches(selector: Selector, name: str, module: nn.Module) -> bool:
     if isinstance(selector, str):
-        return type(module).__name__ == selector or name == selector
+        return type(module).__name__ == selector or (name == selector and name != "")
     if isinstance(selector, type):
         return isinstance(module, selector)
     if isinstance(selector, nn.Module):
@@ -47,23 +74,24 @@ def _selected(model: nn.Module, layers: Selector | Iterable[Selector]) -> list[n
     if isinstance(layers, (nn.ModuleList, nn.Sequential)) and layers is not model:
         layers = list(layers)
     single = isinstance(layers, (str, type, nn.Module)) or callable(layers)
+    if not single and not isinstance(layers, Iterable):
+        raise AttachError(f"layers= is {layers!r}; expected {_EXPECTED}, one or several")
     selectors: list[Any] = [layers] if single else list(layers)  # type: ignore[arg-type]
+    if not selectors:
+        raise AttachError(f"layers= is empty; expected {_EXPECTED}, at least one")
     for selector in selectors:
-        if not (isinstance(selector, (str, type, nn.Module)) or callable(selector)):
-            raise AttachError(
-                f"layers= holds {selector!r}; expected class names, classes, modules of the model "
-                "or a predicate (name, module) -> bool"
-            )
+        _check(selector)
     found: list[nn.Module] = []
     for selector in selectors:
         new = [m for name, m in model.named_modules() if _matches(selector, name, m)]
         if not new:
             known = sorted({type(m).__name__ for m in model.modules()})
             raise AttachError(
-                f"layers= names {selector if isinstance(selector, str) else selector!r}, which "
-                f"matches no module of this {type(model).__name__}; it has {', '.join(known[:20])}"
+                f"layers= names {_named(selector)}, which matches no module of this "
+                f"{type(model).__name__}; it has {', '.join(known[:20])}"
             )
-        found.extend(new)
+        for module in new:  # a ModuleList is never called: it stands for what is in it
+            found.extend(module if isinstance(module, nn.ModuleList) else [module])
     found = _unique(found)
     if any(m is model for m in found):
         raise AttachError("layers= names the whole model; expected layers inside it")

@@ -51,6 +51,12 @@ def check_model(model: object) -> nn.Module:
                 name, module, "a scripted module runs no Python hooks", "attach to the module it "
                 "was scripted from"
             )
+    lazy = [name for name, p in model.named_parameters() if nn.parameter.is_lazy(p)]
+    if lazy:
+        raise AttachError(
+            f"cannot attach: parameter '{lazy[0]}' has no shape yet; run one forward of the model "
+            "first"
+        )
     if getattr(model, "_compiled_call_impl", None) is not None:
         raise _refuse("", model, *_WRAPPERS["OptimizedModule"])
     return model

@@ -3,12 +3,15 @@ needs a layer's tensors."""
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import ctypes
 import itertools
 import logging
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -190,6 +193,18 @@ def live_calls() -> int:
     return len(_calls)
 
 
+def _interrupt_later(thread: int) -> None:
+    """Interrupts once that thread is out of _run(): what is raised in there reaches nobody."""
+    while True:
+        frame = sys._current_frames().get(thread)
+        while frame is not None and frame.f_code is not _run.__code__:
+            frame = frame.f_back
+        if frame is None:
+            _thread.interrupt_main()
+            return
+        time.sleep(0.001)
+
+
 def _run(token: int) -> int:
     ops: Any = torch.ops.pudica
     try:
@@ -203,10 +218,11 @@ def _run(token: int) -> int:
         ops.rerun_failed(str(error))
         return _OUT_OF_MEMORY
     except KeyboardInterrupt:
-        ops.rerun_failed("interrupted")
-        import _thread
-
-        _thread.interrupt_main()
+        ops.rerun_failed("pudica: interrupted while a layer was recomputed")
+        threading.Thread(
+            target=_interrupt_later, args=(threading.get_ident(),), name="pudica interrupt",
+            daemon=True,
+        ).start()
         return _FAILED
     except BaseException as error:  # noqa: BLE001  (a C caller is waiting for a number)
         with contextlib.suppress(Exception):

@@ -69,8 +69,8 @@ def attach(
     budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
         the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
         or "auto" (0.9). None: PUDICA_BUDGET, the configuration's, "auto".
-    layers: what plans are made of, where they are not found by themselves: class names, classes,
-        modules or predicates (name, module) -> bool.
+    layers: what plans are made of, where they are not found by themselves: class names, names of
+        modules, classes, modules or predicates (name, module) -> bool, one or several.
     config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
     enforce: "soft": at the budget kept layers are given back, and with nothing left training goes
         on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).

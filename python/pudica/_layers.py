@@ -147,7 +147,8 @@ def find_layers(
 ) -> list[nn.Module]:
     """The layers that plans are made of, in the order of `model.named_modules()`.
 
-    With `layers`: class names, classes, modules or predicates, one or several. Without: Hugging
+    With `layers`: class names, names of modules, classes, modules or predicates, one or several; a
+    ModuleList stands for what is in it. Without: Hugging
     Face's GradientCheckpointingLayers (the innermost), else the innermost lists of modules of one
     class that hold at least 5 % of the parameters, else repeated siblings of one class, else lists
     of one module (a layer that is called again and again). Raises AttachError where that gives

@@ -178,7 +178,9 @@ def _say_what_failed(token: int, error: BaseException) -> None:
     while one is not None and len(chain) < 16:
         chain.append(one)
         one = one.__context__
-    caught = any(_is_stop(e) or _PAST_THE_STOP in str(e) for e in chain)
+    caught = any(_PAST_THE_STOP in str(e) for e in chain)
+    if not caught and any(_is_stop(e) for e in chain):
+        return  # the layer made another exception of the stop: all is recovered
     first = str(error).split("\n", 1)[0]
     _log.warning(
         "a %s failed when it was run again in the backward (%s: %s)%s",

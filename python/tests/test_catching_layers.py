@@ -39,17 +39,29 @@ class GivesUp(Layer):
             return x
 
 
+class Wraps(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(x)
+        except RuntimeError as error:
+            raise ValueError("the layer failed") from error
+
+
 POLICIES = ["full", "reactive", "random:seed=1"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_layer_that_catches_and_saves_no_more_is_recomputed(policy: str) -> None:
-    model = stack(GivesUp)
+@pytest.mark.parametrize("kind", [GivesUp, Wraps])
+def test_a_layer_that_catches_and_saves_no_more_is_recomputed(
+    kind: type[nn.Module], policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = stack(kind)
     expected = gradients(model, run)
     with attached(model, policy, budget=1 if policy == "reactive" else "1TiB") as handle:
         for _ in range(4):
             assert_equal(gradients(model, run), expected)
         assert handle.stats()["recomputed_layers"] > 0
+    assert "failed" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", [GoesOn, TriesAgain])

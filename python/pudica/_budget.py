@@ -101,3 +101,9 @@ def format_bytes(count: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def format_apart(left: int, right: int) -> tuple[str, str]:
+    """Two counts that differ, so that it shows."""
+    texts = format_bytes(left), format_bytes(right)
+    return texts if texts[0] != texts[1] else (f"{left} bytes", f"{right} bytes")

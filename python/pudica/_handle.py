@@ -18,7 +18,7 @@ from torch import nn
 from . import _native, _optimizers, _rerun
 from ._answers import Answer, Explanation
 from ._arguments import take_apart, tensors_in
-from ._budget import Budget, format_bytes, resolve
+from ._budget import Budget, format_apart, format_bytes, resolve
 from ._checkpointing import Takeover
 from ._errors import AttachError, ShapeError, StateError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
@@ -380,11 +380,12 @@ class Handle:
             return  # not known yet
         if floor <= self.budget:
             return
+        needed, budget = format_apart(floor, self.budget)
         self._say_once(
             "infeasible",
-            f"a batch of {shape} needs at least {format_bytes(floor)}, the least that any plan of "
-            f"its layers reaches, and the budget is {format_bytes(self.budget)}; training goes on "
-            "over it. A budget from there on, or a smaller batch, fits",
+            f"a batch of {shape} needs at least {needed}, the least that any plan of its layers "
+            f"reaches, and the budget is {budget}; training goes on over it. A budget from there "
+            "on, or a smaller batch, fits",
         )
 
     def _say_compiled(self) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import pudica
+from pudica._budget import format_apart
 
 
 def attach(model: Any = None, budget: Any = "1GiB", **options: Any) -> pudica.Handle:
@@ -150,3 +151,8 @@ def test_a_detached_handle_answers_but_does_not_begin_again(tmp_path: pathlib.Pa
     handle.detach()
     with pytest.raises(pudica.AttachError, match="this handle is detached"):
         handle.__enter__()
+
+
+def test_a_budget_just_below_the_floor_is_shown_apart_from_it() -> None:
+    assert format_apart(3 << 20, 2 << 20) == ("3.0 MiB", "2.0 MiB")
+    assert format_apart((3 << 20) + 1, 3 << 20) == ("3145729 bytes", "3145728 bytes")

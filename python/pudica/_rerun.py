@@ -40,7 +40,6 @@ _tokens = itertools.count(1)
 _parts: weakref.WeakKeyDictionary[nn.Module, _WeakParts] = weakref.WeakKeyDictionary()
 _DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
 _STOP = "pudica: recompute complete"  # thrown in an operator of the layer once all is recovered
-_PAST_THE_STOP = "it saves more than the"
 
 
 def _parts_of(module: nn.Module) -> _Parts:
@@ -178,15 +177,12 @@ def _say_what_failed(token: int, error: BaseException) -> None:
     while one is not None and len(chain) < 16:
         chain.append(one)
         one = one.__context__
-    caught = any(_PAST_THE_STOP in str(e) for e in chain)
-    if not caught and any(_is_stop(e) for e in chain):
+    if any(_is_stop(e) for e in chain):
         return  # the layer made another exception of the stop: all is recovered
     first = str(error).split("\n", 1)[0]
     _log.warning(
-        "a %s failed when it was run again in the backward (%s: %s)%s",
+        "a %s failed when it was run again in the backward (%s: %s)",
         type(module).__name__, type(error).__name__, first,
-        "; it caught the exception of an operator that would have ended the recompute, and went "
-        "on: let exceptions through" if caught else "",
     )
 
 

@@ -176,10 +176,11 @@ std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
 
 void Frame::finish() {
   const std::lock_guard lock(mutex_);
+  const bool runs = state_ == State::kRunning;
+  if (runs) state_ = options_.store ? State::kKept : State::kDropped;
+  if (runs && options_.on_trial && state_ == State::kKept) try_rerun();
   previous_outputs_.clear();
-  if (state_ != State::kRunning) return;
-  state_ = options_.store ? State::kKept : State::kDropped;
-  if (options_.on_trial && state_ == State::kKept) try_rerun();
+  if (!runs) return;
   if (tape_) settle_tape();
 }
 

@@ -162,8 +162,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<Input> hold_inputs(const std::vector<at::Tensor>& inputs) const;
   void remember_outputs(const std::vector<at::Tensor>& outputs);
   void recompute();
-  void rerun_parts(SaveMode& mode);
+  // The last part's outputs.
+  std::vector<at::Tensor> rerun_parts(SaveMode& mode);
   void try_rerun();
+  [[nodiscard]] std::string difference_of_outputs(const std::vector<at::Tensor>& outputs) const;
   void refill(std::size_t index, const at::Tensor& tensor);
   [[nodiscard]] std::string mismatch(std::size_t index, const at::Tensor& tensor) const;
   [[noreturn]] void fail_deviating(const std::string& what) const;

@@ -56,8 +56,10 @@ class Frame::RecomputeHooks final : public SavedVariableHooks {
   explicit RecomputeHooks(RecomputeMode& mode) : mode_(mode) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    const std::size_t index = mode_.next_++;
     held_ = tensor.tensor_data();  // a backward inside the function may still need it
+    // The function caught the stop and goes on: what it saves now is nobody's.
+    if (mode_.next_ == mode_.frame_.slots_.size()) return;
+    const std::size_t index = mode_.next_++;
     mode_.frame_.refill(index, tensor);
     if (mode_.next_ == mode_.frame_.slots_.size()) throw StopRecompute{};
   }
@@ -106,7 +108,7 @@ void Frame::refill(std::size_t index, const at::Tensor& tensor) {
   if (!slot.dead) slot.tensor = tensor.tensor_data();
 }
 
-void Frame::rerun_parts(SaveMode& mode) {
+std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
   std::vector<at::Tensor> outputs;
   for (Part& part : parts_) {
     std::vector<at::Tensor> inputs;
@@ -125,6 +127,7 @@ void Frame::rerun_parts(SaveMode& mode) {
     const SaveModeGuard guard(&mode);
     outputs = part.function(inputs);
   }
+  return outputs;
 }
 
 void Frame::recompute() {

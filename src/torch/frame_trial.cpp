@@ -1,5 +1,5 @@
 // The frame's trial: a kept layer is run again as soon as it ends, and what it saves compared bit
-// by bit with what the forward saved, which stays and is used.
+// by bit with what the forward saved and returned, which stays and is used.
 #include <cstring>
 #include <exception>
 #include <string>
@@ -69,6 +69,26 @@ class Frame::TrialMode final : public SaveMode {
   std::string difference_;
 };
 
+// What a joint segment hands to its next layer is an output, saved or not.
+std::string Frame::difference_of_outputs(const std::vector<at::Tensor>& outputs) const {
+  if (outputs.size() != previous_outputs_.size()) {
+    return "it returns " + std::to_string(outputs.size()) + " tensors, " +
+           std::to_string(previous_outputs_.size()) + " in the forward";
+  }
+  const at::NoGradGuard no_grad;
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const auto then = previous_outputs_[k].lock();
+    if (!then || !outputs[k].defined() || outputs[k].layout() != at::kStrided) continue;
+    const at::Tensor before(then);
+    if (!before.defined() || before.layout() != at::kStrided) continue;
+    const bool same_type = before.scalar_type() == outputs[k].scalar_type();
+    if (!same_type || !same_bytes(before.detach(), outputs[k].detach())) {
+      return "output " + std::to_string(k) + " has other values";
+    }
+  }
+  return {};
+}
+
 void Frame::try_rerun() {
   TrialMode mode(*this);
   std::string what;
@@ -78,8 +98,9 @@ void Frame::try_rerun() {
     try {
       const LayerDepth depth;
       const torch::autograd::AutoGradMode grad_on(true);
-      rerun_parts(mode);
+      const std::vector<at::Tensor> outputs = rerun_parts(mode);
       what = mode.verdict();
+      if (what.empty()) what = difference_of_outputs(outputs);
     } catch (const c10::OutOfMemoryError&) {
       return;  // no verdict: another call will be tried
     } catch (const std::exception& error) {

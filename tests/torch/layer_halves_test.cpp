@@ -36,8 +36,9 @@ class LayerHalvesTest : public ::testing::Test {
     handle_ = std::move(*attach(std::move(options)));
   }
 
-  // What hooks around the layers do. `twist` is added to layer 2's output when it is run again.
-  std::vector<at::Tensor> train_step(bool unproven, double twist = 0) {
+  // What hooks around the layers do. When layer 2 is run again, `twist` is added to its input and
+  // `shift` to its output.
+  std::vector<at::Tensor> train_step(bool unproven, double twist = 0, double shift = 0) {
     model_->clear_gradients();
     at::manual_seed(3);
     handle_->begin_step(ShapeKey{2, 16});
@@ -46,10 +47,11 @@ class LayerHalvesTest : public ::testing::Test {
       const auto layer = model_->layers[i];
       const LayerOptions options{i == 2 ? "odd" : "even", {}, unproven};
       const bool twisted = i == 2 && twist != 0;
-      const LayerFunction rerun = [this, layer, twisted,
-                                   twist](const std::vector<at::Tensor>& inputs) {
+      const bool shifted = i == 2 && shift != 0;
+      const LayerFunction rerun = [=, this](const std::vector<at::Tensor>& inputs) {
         ++reruns_;
-        return std::vector<at::Tensor>{layer->forward(twisted ? inputs[0] + twist : inputs[0])};
+        const at::Tensor y = layer->forward(twisted ? inputs[0] + twist : inputs[0]);
+        return std::vector<at::Tensor>{shifted ? y + shift : y};
       };
       const bool entered = handle_->enter_layer(rerun, {x}, options);
       entered_ += entered ? 1 : 0;
@@ -125,6 +127,19 @@ TEST_F(LayerHalvesTest, AClassThatFailsItsTrialIsKeptAndTheGradientsAreRight) {
   expect_equal(expected, train_step(true, 1e-3));
   EXPECT_EQ(reruns_, 3) << "the class of layer 2 is quarantined";
   EXPECT_EQ(report_.recomputed_layers, 3);
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+// Its saved tensors are the same; a joint segment would hand its output to the next layer.
+TEST_F(LayerHalvesTest, AnOutputThatIsNotReproducedFailsTheTrialToo) {
+  policy_->plan.revocable = false;
+  const auto expected = train_step(false);
+  policy_->plan.default_mode = Mode::full();
+  policy_->plan.joined = {0, 1, 1, 1};
+  policy_->plan.modes.assign(4, Mode::full());
+  expect_equal(expected, train_step(true, 0, 1e-3));
+  expect_equal(expected, train_step(true, 0, 1e-3));
+  expect_equal(expected, train_step(true, 0, 1e-3));
   EXPECT_EQ(handle_->failures(), 0);
 }
 

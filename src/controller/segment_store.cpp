@@ -72,6 +72,7 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     give(key, shape, item.sample);
     ++report.observed;
   }
+  for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
   for (const SegmentObservation* item : heads) {
     if (!wants_head(accumulating(item->key), full, released)) continue;
     const double off = deviation(item->key, shape, item->sample);
@@ -83,6 +84,26 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     ++report.observed;
   }
   return report;
+}
+
+// Gaps in which something was allocated in another step, between layers that were measured: what
+// happens once (a cache that fills) must not be expected for ever.
+std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) const {
+  std::vector<SegmentKey> empty;
+  std::set<std::int32_t> layers;
+  for (const SegmentObservation& item : outcome.segments) {
+    if (item.key.kind == SegmentKind::kForward) layers.insert(item.layer);
+  }
+  for (const SegmentKey& key : predictor_->segments()) {
+    const auto index = static_cast<std::int32_t>(key.layer_class);
+    if (key.kind != SegmentKind::kGap || index == 0) continue;
+    if (!layers.contains(index) || !layers.contains(index - 1)) continue;
+    if (std::ranges::find(outcome.segments, key, &SegmentObservation::key) ==
+        outcome.segments.end()) {
+      empty.push_back(key);
+    }
+  }
+  return empty;
 }
 
 void SegmentStore::settle(const StepContext& next) {

@@ -98,6 +98,7 @@ class SegmentStore {
   };
 
   bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
+  [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
   double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;
   void forget(const SegmentKey& key);
   void give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample);

@@ -56,6 +56,28 @@ TEST(SegmentStore, SkipsMicroStepsInWhichTheOptimizerDidNotRun) {
   EXPECT_EQ(store.predict(kOptimizer, {1, 9})->estimate.peak_bytes, 90);
 }
 
+TEST(SegmentStore, AGapThatWasFilledOnceIsEmptyAgain) {
+  SegmentStore store([] { return make_online_predictor({}); });
+  const SegmentKey gap{SegmentKind::kGap, 1, Mode::keep(), 0};
+  const auto step = [&](std::int64_t length, std::int64_t gap_bytes, bool second_layer) {
+    StepOutcome outcome = outcome_of({1, length}, kForward, 10, 10);
+    outcome.segments[0].layer = 0;
+    if (second_layer) outcome.segments.push_back({kForward, 1, {{}, 10, 10, 0}});
+    if (gap_bytes > 0) outcome.segments.push_back({gap, 1, {{gap_bytes}, gap_bytes, gap_bytes, 0}});
+    store.observe(outcome, 0, nothing_released);
+  };
+  step(8, 500, true);
+  EXPECT_EQ(store.predict(gap, {1, 8})->estimate.net_bytes, 500);
+  step(9, 0, false);
+  EXPECT_EQ(store.distinct_shapes(gap), 1) << "the layer behind it was not measured";
+  step(9, 0, true);
+  step(10, 0, true);
+  EXPECT_EQ(store.distinct_shapes(gap), 3);
+  const auto again = store.predict(gap, {1, 11});
+  EXPECT_TRUE(again->fit && again->estimate.identified);
+  EXPECT_EQ(again->estimate.peak_upper_bytes, 0);
+}
+
 // Heads of steps with other `full` layers would contradict each other where these release bytes.
 TEST(SegmentStore, KeepsHeadsOfOnePlanWhenLayersReleaseBytesInThem) {
   const auto release = [](std::uint16_t, std::uint8_t) { return std::int64_t{10}; };

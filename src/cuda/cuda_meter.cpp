@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -58,11 +59,10 @@ class CudaMeter final : public Meter {
   [[nodiscard]] std::int64_t cap_bytes() const override { return cap_.load(); }
   [[nodiscard]] std::int64_t overruns() const override { return overruns_.load(); }
   [[nodiscard]] std::int64_t refusals() const override { return refusals_.load(); }
-  void set_pressure_callback(PressureCallback callback, void* context) override {
-    context_.store(context);
-    pressure_.store(callback);
+  void set_pressure_callback(PressureCallback callback) override {
+    pressure_.set(std::move(callback));
   }
-  void set_recorder(Recorder* recorder) override { recorder_.store(recorder); }
+  void set_recorder(Recorder* recorder) override { recorder_.set(recorder); }
 
   // From the allocator's trace, under its lock: no allocation, no locks of ours.
   void trace(const caching::TraceEntry& entry) {
@@ -95,12 +95,12 @@ class CudaMeter final : public Meter {
   // From the allocator on every cache miss, under its lock, with no word of the size wanted. If the
   // largest segment that was ever asked for still fits under the cap, there is nothing to do.
   bool on_cache_miss() {
-    const PressureCallback callback = pressure_.load();
+    const auto callback = pressure_.get();
     const std::int64_t cap = cap_.load();
     if (callback == nullptr || cap <= 0) return false;
     const std::int64_t wanted = largest_segment();
     if (reserved_.load() + wanted <= cap) return false;
-    return callback(context_.load(), wanted);
+    return (*callback)(wanted);
   }
 
  private:
@@ -114,8 +114,7 @@ class CudaMeter final : public Meter {
     std::int64_t largest = largest_block_.load(std::memory_order_relaxed);
     while (delta > largest && !largest_block_.compare_exchange_weak(largest, delta)) {
     }
-    Recorder* recorder = recorder_.load(std::memory_order_relaxed);
-    if (recorder != nullptr && this_thread_is_recorded()) recorder->event(delta);
+    if (recorder_.any() && this_thread_is_recorded()) recorder_.event(delta);
   }
 
   [[nodiscard]] std::int64_t largest_segment() const {
@@ -135,9 +134,8 @@ class CudaMeter final : public Meter {
   std::atomic<std::int64_t> cap_{0};
   std::atomic<std::int64_t> overruns_{0};
   std::atomic<std::int64_t> refusals_{0};
-  std::atomic<PressureCallback> pressure_{nullptr};
-  std::atomic<void*> context_{nullptr};
-  std::atomic<Recorder*> recorder_{nullptr};
+  PressureSlot pressure_;
+  RecorderSlot recorder_;
 };
 
 std::array<std::atomic<CudaMeter*>, kMostDevices> meters{};  // leaked: they outlive the allocator

@@ -1,5 +1,6 @@
 // The CPU meter: torch's CPU allocator with a count in front of every block.
 #include <cstring>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -28,11 +29,10 @@ class CpuMeter final : public Meter {
   }
   [[nodiscard]] std::int64_t overruns() const override { return overruns_.load(); }
   [[nodiscard]] std::int64_t refusals() const override { return refusals_.load(); }
-  void set_pressure_callback(PressureCallback callback, void* context) override {
-    pressure_context_.store(context);
-    pressure_.store(callback);
+  void set_pressure_callback(PressureCallback callback) override {
+    pressure_.set(std::move(callback));
   }
-  void set_recorder(Recorder* recorder) override { recorder_.store(recorder); }
+  void set_recorder(Recorder* recorder) override { recorder_.set(recorder); }
 
   [[nodiscard]] bool has_counted(const c10::DataPtr& data) const override;
   void add_uncounted(std::int64_t bytes) override {
@@ -106,15 +106,14 @@ class CpuMeter final : public Meter {
   }
 
   void record(std::int64_t delta) {
-    Recorder* recorder = recorder_.load(std::memory_order_relaxed);
-    if (recorder != nullptr && this_thread_is_recorded()) recorder->event(delta);
+    if (recorder_.any() && this_thread_is_recorded()) recorder_.event(delta);
   }
 
   void make_room(std::int64_t bytes) {
-    const PressureCallback callback = pressure_.load();
+    const auto callback = pressure_.get();
     while (in_use_.load() > cap_.load()) {
       const std::int64_t missing = in_use_.load() - cap_.load();
-      if (callback == nullptr || !callback(pressure_context_.load(), missing)) break;
+      if (callback == nullptr || !(*callback)(missing)) break;
     }
     if (in_use_.load() <= cap_.load()) return;
     if (!refuse_.load()) {
@@ -138,9 +137,8 @@ class CpuMeter final : public Meter {
   std::atomic<std::int64_t> overruns_{0};
   std::atomic<std::int64_t> refusals_{0};
   std::atomic<bool> refuse_{false};
-  std::atomic<PressureCallback> pressure_{nullptr};
-  std::atomic<void*> pressure_context_{nullptr};
-  std::atomic<Recorder*> recorder_{nullptr};
+  PressureSlot pressure_;
+  RecorderSlot recorder_;
 };
 
 CpuMeter& the_meter() {

@@ -31,7 +31,9 @@ std::shared_ptr<DeviceShare> DeviceShare::of(c10::Device device, Meter& meter) {
 
 DeviceShare::DeviceShare(std::string name, Meter& meter)
     : name_(std::move(name)), meter_(meter), registry_(std::make_shared<Registry>(meter)) {
-  meter_.set_pressure_callback(&DeviceShare::revoke, registry_.get());
+  meter_.set_pressure_callback([registry = registry_](std::int64_t missing_bytes) {
+    return registry->revoke(missing_bytes);
+  });
 }
 
 DeviceShare::~DeviceShare() {
@@ -40,13 +42,9 @@ DeviceShare::~DeviceShare() {
   // Another one may have taken over between the last session's end and here.
   if (known != shares().by_device.end() && !known->second.expired()) return;
   meter_.set_recorder(nullptr);
-  meter_.set_pressure_callback(nullptr, nullptr);
+  meter_.set_pressure_callback(nullptr);
   meter_.set_cap(0, false);
   shares().by_device.erase(name_);
-}
-
-bool DeviceShare::revoke(void* registry, std::int64_t missing_bytes) {
-  return static_cast<Registry*>(registry)->revoke(missing_bytes);
 }
 
 void DeviceShare::claim(const StepClaim& step, std::int64_t cap_bytes, bool refuse) {

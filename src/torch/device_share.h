@@ -38,8 +38,6 @@ class DeviceShare {
   // The step has ended. The cap stays until the next claim.
   void release(const StepClaim& step);
 
-  static bool revoke(void* registry, std::int64_t missing_bytes);
-
  private:
   DeviceShare(std::string name, Meter& meter);
 

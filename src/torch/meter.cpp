@@ -1,11 +1,25 @@
 #include "torch/meter.h"
 
+#include <utility>
+
 namespace pudica::hooks {
 namespace {
 
 std::atomic<MeterFactory> cuda_factory{nullptr};
 
 }  // namespace
+
+void PressureSlot::set(PressureCallback callback) {
+  std::shared_ptr<const PressureCallback> next;
+  if (callback) next = std::make_shared<const PressureCallback>(std::move(callback));
+  const std::lock_guard lock(mutex_);
+  std::swap(callback_, next);  // the one before dies unlocked
+}
+
+std::shared_ptr<const PressureCallback> PressureSlot::get() const {
+  const std::lock_guard lock(mutex_);
+  return callback_;
+}
 
 Meter* meter_for(c10::Device device) {
   if (device.is_cpu()) return &cpu_meter();

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
@@ -13,8 +16,21 @@ namespace pudica::hooks {
 class Recorder;
 
 // Called when an allocation does not fit under the cap: frees at least `missing_bytes` if it can.
-// Returns false if nothing was freed. Must not allocate on the device.
-using PressureCallback = bool (*)(void* context, std::int64_t missing_bytes);
+// Returns false if nothing was freed. Must not allocate on the device. Owns what it needs: it may
+// still run on one thread when another takes it away.
+using PressureCallback = std::function<bool(std::int64_t missing_bytes)>;
+
+// Holds a meter's callback. Thread-safe.
+class PressureSlot {
+ public:
+  void set(PressureCallback callback);
+  // Null: none. What the caller holds stays whole.
+  [[nodiscard]] std::shared_ptr<const PressureCallback> get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const PressureCallback> callback_;  // guarded by mutex_
+};
 
 // Counts bytes in use; enforces a cap by asking for room first. Thread-safe.
 class Meter {
@@ -33,8 +49,8 @@ class Meter {
   [[nodiscard]] virtual std::int64_t refusals() const = 0;
 
   // Null takes the callback away. The callback may run on any thread that allocates.
-  virtual void set_pressure_callback(PressureCallback callback, void* context) = 0;
-  // Null stops recording. The recorder must outlive its use.
+  virtual void set_pressure_callback(PressureCallback callback) = 0;
+  // Null stops recording. No thread writes to the recorder before this one once it returns.
   virtual void set_recorder(Recorder* recorder) = 0;
 
   // A new step's forward: until a backward allocates or end_forward(), new blocks are this step's

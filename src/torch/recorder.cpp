@@ -1,5 +1,7 @@
 #include "torch/recorder.h"
 
+#include <thread>
+
 namespace pudica::hooks {
 
 Recorder::Recorder(std::size_t event_capacity) : events_(event_capacity) {}
@@ -24,6 +26,11 @@ std::span<const std::int64_t> Recorder::events(std::int64_t begin, std::int64_t 
 std::vector<Mark> Recorder::marks() const {
   const std::lock_guard lock(mutex_);
   return marks_;
+}
+
+void RecorderSlot::set(Recorder* recorder) {
+  recorder_.store(recorder);
+  while (writers_.load() != 0) std::this_thread::yield();  // a few instructions each
 }
 
 }  // namespace pudica::hooks

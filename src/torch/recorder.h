@@ -67,4 +67,23 @@ class Recorder {
   std::vector<Mark> marks_;  // guarded by mutex_
 };
 
+// Where a meter's events go. Thread-safe: once set() returns, no thread writes to the recorder that
+// was there before, and what they wrote is seen.
+class RecorderSlot {
+ public:
+  void set(Recorder* recorder);
+
+  [[nodiscard]] bool any() const { return recorder_.load(std::memory_order_relaxed) != nullptr; }
+  void event(std::int64_t delta) {
+    writers_.fetch_add(1);
+    // Read after the writer counts: either set() waits for it, or it sees what set() left.
+    if (Recorder* recorder = recorder_.load()) recorder->event(delta);
+    writers_.fetch_sub(1);
+  }
+
+ private:
+  std::atomic<Recorder*> recorder_{nullptr};
+  std::atomic<int> writers_{0};
+};
+
 }  // namespace pudica::hooks

@@ -11,22 +11,20 @@
 namespace pudica::testing {
 namespace {
 
-bool revoke(void* context, std::int64_t missing_bytes) {
-  return static_cast<hooks::Registry*>(context)->revoke(missing_bytes);
-}
-
 // A cap on the CPU meter with a registry that revokes, for one scope.
 class CappedScope {
  public:
   CappedScope(std::int64_t bytes_above_now, bool refuse)
       : registry_(std::make_shared<hooks::Registry>(hooks::cpu_meter())) {
     auto& meter = hooks::cpu_meter();
-    meter.set_pressure_callback(&revoke, registry_.get());
+    meter.set_pressure_callback([registry = registry_](std::int64_t missing_bytes) {
+      return registry->revoke(missing_bytes);
+    });
     meter.set_cap(meter.in_use_bytes() + bytes_above_now, refuse);
   }
   ~CappedScope() {
     hooks::cpu_meter().set_cap(0, false);
-    hooks::cpu_meter().set_pressure_callback(nullptr, nullptr);
+    hooks::cpu_meter().set_pressure_callback(nullptr);
   }
   [[nodiscard]] const std::shared_ptr<hooks::Registry>& registry() const { return registry_; }
 

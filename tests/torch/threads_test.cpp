@@ -76,7 +76,7 @@ TEST(Threads, OneAllocatesWhileStepsAreRecorded) {
   const ToyModel model(ToyOptions{.layers = FullAndRecorded::kLayers});
   const at::Tensor input = at::randn({2, 8, 32});
   const BusyThread busy;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 5; ++i) {
     const auto handle = attach_with(0);
     ASSERT_NE(handle, nullptr);
     for (int step = 0; step < 3; ++step) {
@@ -88,7 +88,7 @@ TEST(Threads, OneAllocatesWhileStepsAreRecorded) {
 TEST(Threads, OneAllocatesAboveTheCapWhileHandlesComeAndGo) {
   install_meter();
   const BusyThread busy;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 200; ++i) {
     const auto handle = attach_with(1);
     ASSERT_NE(handle, nullptr);
   }
@@ -97,7 +97,7 @@ TEST(Threads, OneAllocatesAboveTheCapWhileHandlesComeAndGo) {
 TEST(Threads, OneDetachesWhileAnotherAttaches) {
   const ToyModel model(ToyOptions{.layers = FullAndRecorded::kLayers});
   const at::Tensor input = at::randn({2, 8, 32});
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 50; ++i) {
     auto theirs = attach_with(0);
     std::thread other([&] { theirs.reset(); });
     const auto ours = attach_with(0);

@@ -82,9 +82,8 @@ class CpuMeter final : public Meter {
       own_.fetch_sub(bytes);
     } else if (forward + 1 == latest && !in_backward()) {
       const std::int64_t returned = returned_.fetch_add(bytes) + bytes;
-      Recorder* recorder = recorder_.load(std::memory_order_relaxed);
-      if (recorder != nullptr && nearly_all_returned(returned, held_.load())) {
-        recorder->forward_returned();
+      if (recorder_.any() && nearly_all_returned(returned, held_.load())) {
+        recorder_.forward_returned();
       }
     }
   }

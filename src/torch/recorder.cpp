@@ -29,8 +29,10 @@ std::vector<Mark> Recorder::marks() const {
 }
 
 void RecorderSlot::set(Recorder* recorder) {
+  constexpr int kMostYields = 1 << 16;  // after a fork a writer may be missing for ever
+  recorder_.store(nullptr);             // so that no new writer comes
+  for (int i = 0; i < kMostYields && writers_.load() != 0; ++i) std::this_thread::yield();
   recorder_.store(recorder);
-  while (writers_.load() != 0) std::this_thread::yield();  // a few instructions each
 }
 
 }  // namespace pudica::hooks

@@ -75,13 +75,21 @@ class RecorderSlot {
 
   [[nodiscard]] bool any() const { return recorder_.load(std::memory_order_relaxed) != nullptr; }
   void event(std::int64_t delta) {
-    writers_.fetch_add(1);
-    // Read after the writer counts: either set() waits for it, or it sees what set() left.
-    if (Recorder* recorder = recorder_.load()) recorder->event(delta);
-    writers_.fetch_sub(1);
+    write([delta](Recorder& recorder) { recorder.event(delta); });
+  }
+  void forward_returned() {
+    write([](Recorder& recorder) { recorder.forward_returned(); });
   }
 
  private:
+  template <typename F>
+  void write(F&& call) {
+    writers_.fetch_add(1);
+    // Read after the writer counts: either set() waits for it, or it sees what set() left.
+    if (Recorder* recorder = recorder_.load()) call(*recorder);
+    writers_.fetch_sub(1);
+  }
+
   std::atomic<Recorder*> recorder_{nullptr};
   std::atomic<int> writers_{0};
 };

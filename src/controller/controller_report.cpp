@@ -30,6 +30,7 @@ struct SavedHeader {
   std::vector<double> errors;
   std::int64_t recorded = 0;
   std::array<std::optional<Bytes>, 2> base_bytes;
+  Bytes returning_bytes{0};
 
   // Text that may hold anything: its length in the line, itself behind it. False: damage.
   static bool read_text(std::istringstream& words, std::istringstream& in, std::size_t most,
@@ -77,6 +78,11 @@ struct SavedHeader {
       words >> present >> bytes;
       if (present > 1 || bytes < 0) return false;
       base_bytes[present] = Bytes(bytes);
+    } else if (what == "returning") {
+      std::int64_t bytes = 0;
+      words >> bytes;
+      if (bytes < 0) return false;
+      returning_bytes = Bytes(bytes);
     } else if (what == "class") {
       if (!read_text(words, in, most, structure.class_names.emplace_back())) return false;
     } else if (what == "error") {
@@ -247,6 +253,9 @@ std::string ControllerImpl::state_body() const {
     if (!base_known_[present]) continue;
     out << "base " << present << ' ' << last_base_bytes_[present].count() << '\n';
   }
+  if (most_returning_bytes_ > Bytes(0)) {
+    out << "returning " << most_returning_bytes_.count() << '\n';
+  }
   out << std::setprecision(17);
   for (const double error : margin_.errors()) out << "error " << error << '\n';
   out << "segments\n" << store_.serialize();
@@ -281,6 +290,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       base_known_[present] = header.base_bytes[present].has_value();
       last_base_bytes_[present] = header.base_bytes[present].value_or(Bytes(0));
     }
+    most_returning_bytes_ = header.returning_bytes;
     plans_.clear();
     begin_learning();
     relearning_ = false;

@@ -33,6 +33,24 @@ TEST(LearnedState, RefusesEveryChangedByteAndEveryTruncation) {
   }
 }
 
+// Whoever reads the state (the daemon) answers as the process does, what returns included.
+TEST(ControllerState, ARestoredStateGivesTheSameEstimates) {
+  Harness taught({.vocabulary = 3000, .holds_outputs = true});
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  for (const std::int64_t length : lengths(20, 6)) taught.step({8, length}, budget);
+  const auto reader = make_controller({});
+  ASSERT_TRUE(reader->restore(taught.controller->serialize("bert"), "bert").has_value());
+  const auto ours = taught.controller->estimate(kLongest, budget);
+  const auto theirs = reader->estimate(kLongest, budget);
+  ASSERT_TRUE(ours.has_value() && theirs.has_value());
+  EXPECT_EQ(theirs->keep_all_peak_bytes, ours->keep_all_peak_bytes);
+  EXPECT_EQ(theirs->floor_peak_bytes, ours->floor_peak_bytes);
+  Harness plain({.vocabulary = 3000});
+  for (const std::int64_t length : lengths(20, 6)) plain.step({8, length}, budget);
+  const auto without = plain.controller->estimate(kLongest, budget);
+  EXPECT_GT(ours->floor_peak_bytes, without->floor_peak_bytes);
+}
+
 TEST(ControllerState, RestoreSkipsTheWarmUp) {
   Harness taught({});
   const Bytes budget = taught.budget_at(kLongest, 0.4);

@@ -47,6 +47,8 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
   };
   const ShapeKey& shape = outcome.context.shape;
   double error = relative(outcome.peak_bytes);
+  // Learned in frames, which hold a layer's inputs: without hooks it may need less.
+  if (!outcome.plan->revocable) error = std::max(error, 0.0);
   if (outcome.revocations > 0 && outcome.plan->feasible) {
     // The plan itself would have needed more than the budget; how much more is not known.
     error = std::max(error, relative(budget_bytes_));

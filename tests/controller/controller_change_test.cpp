@@ -28,6 +28,28 @@ TEST(ControllerChange, DriftIsLearnedAnew) {
   EXPECT_GE(harness.controller->snapshot().counters.drifts, 1);
 }
 
+// What is learned in frames, which hold a layer's inputs, is a bound for layers without hooks.
+TEST(ControllerChange, LayersWithoutHooksMayNeedLess) {
+  Harness harness({});
+  Controller& controller = *harness.controller;
+  const Bytes budget = harness.budget_at(kLongest, 3.0);
+  std::int64_t hook_free = 0;
+  for (const std::int64_t length : lengths(60, 1)) {
+    const StepContext context = harness.model.context({8, length}, budget);
+    const StepDecision decision = controller.begin_step(context);
+    StepOutcome outcome = harness.model.run(context, decision);
+    if (!decision.plan->revocable) {
+      ++hook_free;
+      EXPECT_FALSE(decision.record);
+      outcome.peak_bytes = Bytes(outcome.peak_bytes.count() * 98 / 100);
+    }
+    controller.on_structure(harness.model.structure());
+    controller.end_step(outcome);
+  }
+  EXPECT_GT(hook_free, 50);
+  EXPECT_EQ(controller.snapshot().counters.drifts, 0);
+}
+
 TEST(ControllerChange, BudgetTakesEffectAtTheNextStepAndKeepsPlansThatStillFit) {
   Harness harness({});
   const Bytes wide = harness.budget_at(kLongest, 0.9);

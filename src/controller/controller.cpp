@@ -37,6 +37,10 @@ bool is_certain(const StepModel& model, const BuiltPlan& built) {
   return upper - point <= point / kCertainShare;
 }
 
+bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
+  return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
+}
+
 }  // namespace
 
 void ControllerImpl::ShapeSet::insert(const ShapeKey& key) {
@@ -55,12 +59,34 @@ ControllerImpl::ControllerImpl(const ControllerOptions& options)
 }
 
 void ControllerImpl::on_structure(const StepStructure& structure) {
+  const bool stays = structure.layers == structure_.layers || structure_.layers.empty();
+  const bool passes = !stays && structure.layers.size() == structure_.layers.size() &&
+                      extends(structure.class_names, structure_.class_names);
+  if (!passes) {
+    passing_.reset();
+    adopt(structure);
+  } else if (!passing_ || !(*passing_ == structure)) {
+    passing_ = structure;
+    passing_steps_ = 0;
+  }
+}
+
+// Layers of other classes may be one batch's own (one without padding has no mask): they become the
+// structure to plan for when they come twice in a row. True: the step that ended was of such.
+bool ControllerImpl::is_passing() {
+  if (!passing_) return false;
+  if (++passing_steps_ < 2) return true;
+  adopt(*std::exchange(passing_, std::nullopt));
+  return true;
+}
+
+void ControllerImpl::adopt(const StepStructure& structure) {
   if (structure == structure_) return;
   const StepStructure old = std::exchange(structure_, structure);
   broken_ = false;
   take_menus(old);
   if (old.layers.empty()) return;
-  if (old.layers == structure.layers && old.class_names == structure.class_names) return;
+  if (old.layers == structure.layers && extends(structure.class_names, old.class_names)) return;
   const std::size_t named = std::min(old.class_names.size(), structure.class_names.size());
   for (std::size_t i = 0; i < named; ++i) {
     if (old.class_names[i] != structure.class_names[i]) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -81,6 +82,8 @@ class ControllerImpl final : public Controller {
   // Held back from a budget: as at the latest step under it, else by the errors known.
   [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
+  void adopt(const StepStructure& structure);
+  bool is_passing();
   void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
@@ -105,6 +108,8 @@ class ControllerImpl final : public Controller {
   DriftDetector drift_;
   Phase phase_;
   StepStructure structure_;
+  std::optional<StepStructure> passing_;  // of the latest steps, other than structure_
+  int passing_steps_ = 0;
   ControllerCounters counters_;
   std::uint64_t step_ = 0;
   std::uint64_t next_plan_id_ = 1;

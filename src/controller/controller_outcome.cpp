@@ -28,7 +28,11 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (outcome.revocations > 0) ++counters_.revoked_steps;
   if (outcome.overrun) ++counters_.overruns;
   if (outcome.failed || broken_) return;
-  judge(outcome);
+  if (is_passing()) {
+    pending_ = {};
+  } else {
+    judge(outcome);
+  }
   if (!outcome.segments.empty()) learn(outcome);
 }
 

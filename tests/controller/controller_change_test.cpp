@@ -111,6 +111,41 @@ TEST(ControllerChange, NewLayersOfAKnownClassNeedOneRecordedStep) {
   EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes);
 }
 
+// A batch without padding has no mask, and its layers are of another class for that one step.
+TEST(ControllerChange, LayersOfAnotherClassForOneStepLeaveThePlans) {
+  Harness harness({});
+  Controller& controller = *harness.controller;
+  const Bytes budget = harness.budget_at(kLongest, 0.5);
+  for (const std::int64_t length : lengths(20, 4)) harness.step({8, length}, budget);
+  StepStructure usual = harness.model.structure();
+  usual.class_names.emplace_back("encoder without a mask");
+  StepStructure other = usual;
+  for (auto& layer : other.layers) layer.layer_class = 2;
+  const auto step = [&](const StepStructure& structure, std::int64_t most_share) {
+    const StepContext context = harness.model.context({8, 256}, budget);
+    const StepDecision decision = controller.begin_step(context);
+    StepOutcome outcome = harness.model.run(context, decision);
+    outcome.peak_bytes = Bytes(outcome.peak_bytes.count() * most_share / 100);
+    outcome.segments.clear();
+    controller.on_structure(structure);
+    controller.end_step(outcome);
+    return decision;
+  };
+  const auto before = step(usual, 100);
+  for (int i = 0; i < 10; ++i) {
+    step(other, 90);
+    const auto after = step(usual, 100);
+    EXPECT_EQ(after.plan->id, before.plan->id) << "planned no second time";
+    EXPECT_FALSE(after.record);
+  }
+  EXPECT_EQ(controller.state(), ControllerState::kPlanning);
+  EXPECT_EQ(controller.snapshot().counters.drifts, 0);
+  step(other, 90);
+  step(other, 90);
+  EXPECT_TRUE(step(other, 90).record) << "twice in a row: they are the layers now";
+  EXPECT_EQ(controller.snapshot().structure.layers[0].layer_class, 2);
+}
+
 TEST(ControllerChange, FailedStepsTeachNothing) {
   Harness harness({});
   const Bytes budget = harness.budget_at(kLongest, 0.5);

@@ -41,8 +41,8 @@ class RandomPolicy final : public Policy {
   Mode draw(std::uint16_t layer_class) {
     const std::uint64_t kind = random_() % 5;
     if (kind < 2) return Mode::full();
-    const bool has_menu = layer_class < structure_.menus.size() &&
-                          !structure_.menus[layer_class].steps.empty();
+    const bool has_menu =
+        layer_class < structure_.menus.size() && !structure_.menus[layer_class].steps.empty();
     if (kind == 2 || !has_menu) return Mode::keep();
     const std::size_t steps = structure_.menus[layer_class].steps.size();
     return Mode::selective(static_cast<std::uint16_t>(random_() % steps));

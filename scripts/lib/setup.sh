@@ -32,8 +32,8 @@ pudica_apt() {
     "${missing[@]}" >/dev/null || pudica_die "could not install: ${missing[*]}"
 }
 
-# A Python that has the required torch: PUDICA_PYTHON if the user names one, else an environment
-# made once per user and keyed by the requirements file.
+# pudica_python [REQUIREMENTS]: a Python that has the required torch: PUDICA_PYTHON if the user
+# names one, else an environment made once per user and keyed by the requirements file.
 pudica_python() {
   if [ -n "${PUDICA_PYTHON:-}" ]; then
     "$PUDICA_PYTHON" -c 'import torch' 2>/dev/null \
@@ -41,7 +41,7 @@ pudica_python() {
     export PUDICA_PYTHON
     return 0
   fi
-  local requirements="$PUDICA_ROOT/scripts/requirements.txt" key home
+  local requirements="${1:-$PUDICA_ROOT/scripts/requirements.txt}" key home
   key="$(sha256sum "$requirements" | cut -c1-12)"
   home="${XDG_CACHE_HOME:-$HOME/.cache}/pudica"
   local environment="$home/env-$key"
@@ -59,12 +59,12 @@ pudica_python() {
     ) 9>"$home/env-$key.lock" || pudica_die "could not make the Python environment; see the message above"
   fi
   export PUDICA_PYTHON="$environment/bin/python"
-  pudica_python_extras "$environment"
+  pudica_python_extras "$environment" "$requirements"
 }
 
 # What the Python package's tests need, added to our own environment; once for each list.
 pudica_python_extras() {
-  local environment="$1" extras="$PUDICA_ROOT/scripts/requirements-python.txt" done_mark
+  local environment="$1" requirements="$2" extras="$PUDICA_ROOT/scripts/requirements-python.txt" done_mark
   done_mark="$environment/.extras-$(sha256sum "$extras" | cut -c1-12)"
   [ ! -e "$done_mark" ] || return 0
   pudica_say "adding what the Python tests need (transformers, lightning; a minute, once)"
@@ -72,7 +72,7 @@ pudica_python_extras() {
     flock 9
     [ -e "$done_mark" ] && exit 0
     "$environment/bin/pip" install --quiet --disable-pip-version-check \
-      -r "$PUDICA_ROOT/scripts/requirements.txt" -r "$extras" || exit 1
+      -r "$requirements" -r "$extras" || exit 1
     touch "$done_mark"
   ) 9>"$environment.lock" || pudica_die "could not add them; see the message above"
 }

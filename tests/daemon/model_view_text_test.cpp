@@ -1,8 +1,8 @@
 // Shapes as users write them.
 #include <random>
 
-#include "inspect/learned_shape.h"
 #include "daemon/model_support.h"
+#include "inspect/learned_shape.h"
 
 namespace pudica::daemon::testing {
 namespace {

@@ -43,11 +43,43 @@ struct SavedHeader {
     return static_cast<bool>(in);
   }
 
+  bool read_menu(std::istringstream& words) {
+    std::size_t layer_class = 0;
+    std::size_t steps = 0;
+    StepStructure::Menu menu;
+    words >> layer_class >> menu.id >> steps;
+    if (!words || layer_class > kMostClasses || steps > kMostClasses) return false;
+    menu.steps.resize(steps);
+    if (structure.menus.size() <= layer_class) structure.menus.resize(layer_class + 1);
+    structure.menus[layer_class] = std::move(menu);
+    return true;
+  }
+
+  bool read_step(std::istringstream& words, std::istringstream& in, std::size_t most) {
+    std::size_t layer_class = 0;
+    std::size_t step = 0;
+    words >> layer_class >> step;
+    if (!words || layer_class >= structure.menus.size()) return false;
+    auto& steps = structure.menus[layer_class].steps;
+    return step < steps.size() && read_text(words, in, most, steps[step]);
+  }
+
+  static bool read_bytes(std::istringstream& words, Bytes& out) {
+    std::int64_t bytes = 0;
+    words >> bytes;
+    out = Bytes(bytes);
+    return words && bytes >= 0;
+  }
+
   // One line; a class's name and a step's words take more of `in`. False: damage.
   bool read(const std::string& line, std::istringstream& in, std::size_t most) {
     std::istringstream words(line);
     std::string what;
     words >> what;
+    if (what == "menu") return read_menu(words);
+    if (what == "step") return read_step(words, in, most);
+    if (what == "returning") return read_bytes(words, returning_bytes);
+    if (what == "class") return read_text(words, in, most, structure.class_names.emplace_back());
     if (what == "recorded") {
       words >> recorded;
     } else if (what == "layer") {
@@ -56,35 +88,10 @@ struct SavedHeader {
       words >> layer.layer_class >> variant;
       layer.variant = static_cast<std::uint8_t>(variant);
       structure.layers.push_back(layer);
-    } else if (what == "menu") {
-      std::size_t layer_class = 0;
-      std::size_t steps = 0;
-      StepStructure::Menu menu;
-      words >> layer_class >> menu.id >> steps;
-      if (!words || layer_class > kMostClasses || steps > kMostClasses) return false;
-      menu.steps.resize(steps);
-      if (structure.menus.size() <= layer_class) structure.menus.resize(layer_class + 1);
-      structure.menus[layer_class] = std::move(menu);
-    } else if (what == "step") {
-      std::size_t layer_class = 0;
-      std::size_t step = 0;
-      words >> layer_class >> step;
-      if (!words || layer_class >= structure.menus.size()) return false;
-      auto& steps = structure.menus[layer_class].steps;
-      if (step >= steps.size() || !read_text(words, in, most, steps[step])) return false;
     } else if (what == "base") {
       std::size_t present = 0;
-      std::int64_t bytes = 0;
-      words >> present >> bytes;
-      if (present > 1 || bytes < 0) return false;
-      base_bytes[present] = Bytes(bytes);
-    } else if (what == "returning") {
-      std::int64_t bytes = 0;
-      words >> bytes;
-      if (bytes < 0) return false;
-      returning_bytes = Bytes(bytes);
-    } else if (what == "class") {
-      if (!read_text(words, in, most, structure.class_names.emplace_back())) return false;
+      words >> present;
+      return present <= 1 && read_bytes(words, base_bytes.at(present).emplace());
     } else if (what == "error") {
       words >> errors.emplace_back();
     } else {

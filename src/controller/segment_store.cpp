@@ -40,6 +40,28 @@ FullLayers full_layers(const StepOutcome& outcome) {
 SegmentStore::SegmentStore(PredictorFactory factory)
     : factory_(std::move(factory)), predictor_(factory_()) {}
 
+// A layer that was to run `full` and was kept: its class refuses.
+void SegmentStore::note_refusal(const SegmentObservation& item, const Plan* plan) {
+  if (item.key.kind != SegmentKind::kForward || item.layer < 0 || plan == nullptr) return;
+  const auto layer = static_cast<std::size_t>(item.layer);
+  if (layer >= plan->modes.size() || plan->modes[layer] != Mode::full()) return;
+  if (item.key.mode == Mode::keep()) refusing_.insert(item.key.layer_class);
+}
+
+void SegmentStore::take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
+                        double forget_above, ObserveReport& report) {
+  const double off = deviation(key, shape, sample);
+  if (key.kind != SegmentKind::kHead) {
+    report.worst_deviation = std::max(report.worst_deviation, off);
+  }
+  if (forget_above > 0 && off > forget_above) {
+    forget(key);
+    ++report.forgotten;
+  }
+  give(key, shape, sample);
+  ++report.observed;
+}
+
 ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_above,
                                     const ReleasedBytes& released) {
   ObserveReport report;
@@ -48,40 +70,19 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   std::vector<const SegmentObservation*> heads;
   for (const SegmentObservation& item : outcome.segments) {
     const SegmentKey key = normalized(item.key);
-    if (key.kind == SegmentKind::kForward && item.layer >= 0 && outcome.plan != nullptr) {
-      const auto layer = static_cast<std::size_t>(item.layer);
-      const auto& modes = outcome.plan->modes;
-      if (layer < modes.size() && modes[layer] == Mode::full() && key.mode == Mode::keep()) {
-        refusing_.insert(key.layer_class);
-      }
-    }
+    note_refusal(item, outcome.plan.get());
     if (key.kind == SegmentKind::kHead) {
       heads.push_back(&item);  // judged by what the layers of the same step teach
-      continue;
-    }
-    if (key.kind == SegmentKind::kOptimizer) {
+    } else if (key.kind == SegmentKind::kOptimizer) {
       pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
-      continue;
+    } else {
+      take(key, shape, item.sample, forget_above, report);
     }
-    const double off = deviation(key, shape, item.sample);
-    report.worst_deviation = std::max(report.worst_deviation, off);
-    if (forget_above > 0 && off > forget_above) {
-      forget(key);
-      ++report.forgotten;
-    }
-    give(key, shape, item.sample);
-    ++report.observed;
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
   for (const SegmentObservation* item : heads) {
     if (!wants_head(accumulating(item->key), full, released)) continue;
-    const double off = deviation(item->key, shape, item->sample);
-    if (forget_above > 0 && off > forget_above) {
-      forget(item->key);
-      ++report.forgotten;
-    }
-    give(item->key, shape, item->sample);
-    ++report.observed;
+    take(item->key, shape, item->sample, forget_above, report);
   }
   return report;
 }
@@ -257,7 +258,7 @@ std::string SegmentStore::serialize() const {
         << static_cast<int>(key.mode.kind) << ' ' << key.mode.step << ' '
         << static_cast<int>(key.variant) << ' ' << shape.to_named_string() << '\n';
   }
-  for (const int present : {0, 1}) {
+  for (const std::size_t present : {0U, 1U}) {
     for (const auto& [layer, count] : head_full_[present]) {
       out << "head " << present << ' ' << layer.first << ' ' << static_cast<int>(layer.second)
           << ' ' << count << '\n';
@@ -268,6 +269,39 @@ std::string SegmentStore::serialize() const {
   return out.str();
 }
 
+// One line but the predictor's. False: damage.
+bool SegmentStore::restore_line(const std::string& what, std::istringstream& words) {
+  if (what == "once") {
+    std::array<int, 5> part{};
+    std::string name;
+    for (int& number : part) words >> number;
+    words >> name;
+    const auto shape = ShapeKey::parse(name);
+    if (!words || !shape) return false;
+    SegmentKey key;
+    key.kind = static_cast<SegmentKind>(part[0]);
+    key.layer_class = static_cast<std::uint16_t>(part[1]);
+    key.mode.kind = static_cast<Mode::Kind>(part[2]);
+    key.mode.step = static_cast<std::uint16_t>(part[3]);
+    key.variant = static_cast<std::uint8_t>(part[4]);
+    only_shape_.insert_or_assign(key, *shape);
+    return true;
+  }
+  if (what == "head") {
+    std::array<int, 4> part{};
+    for (int& number : part) words >> number;
+    if (!words || part[0] < 0 || part[0] > 1) return false;
+    head_full_.at(static_cast<std::size_t>(
+        part[0]))[{static_cast<std::uint16_t>(part[1]), static_cast<std::uint8_t>(part[2])}] =
+        part[3];
+    return true;
+  }
+  std::uint16_t layer_class = 0;
+  if (what != "refuses" || !(words >> layer_class)) return false;
+  refusing_.insert(layer_class);
+  return true;
+}
+
 Result<void> SegmentStore::restore(const std::string& text) {
   std::istringstream in(text);
   const Error corrupt{ErrorCode::kCorrupt, "learned state: a line of the segment store is damaged"};
@@ -275,42 +309,17 @@ Result<void> SegmentStore::restore(const std::string& text) {
     std::istringstream words(line);
     std::string what;
     words >> what;
-    if (what == "predictor") {
-      auto fresh = factory_();
-      const auto rest = static_cast<std::size_t>(in.tellg());
-      auto done = fresh->restore(rest <= text.size() ? text.substr(rest) : std::string());
-      if (!done) return done.error().with_context("learned state");
-      predictor_ = std::move(fresh);
-      refresh_index();
-      return {};
+    if (what != "predictor") {
+      if (!restore_line(what, words)) return corrupt;
+      continue;
     }
-    if (what == "once") {
-      std::array<int, 5> part{};
-      std::string name;
-      for (int& number : part) words >> number;
-      words >> name;
-      const auto shape = ShapeKey::parse(name);
-      if (!words || !shape) return corrupt;
-      SegmentKey key;
-      key.kind = static_cast<SegmentKind>(part[0]);
-      key.layer_class = static_cast<std::uint16_t>(part[1]);
-      key.mode.kind = static_cast<Mode::Kind>(part[2]);
-      key.mode.step = static_cast<std::uint16_t>(part[3]);
-      key.variant = static_cast<std::uint8_t>(part[4]);
-      only_shape_.insert_or_assign(key, *shape);
-    } else if (what == "head") {
-      std::array<int, 4> part{};
-      for (int& number : part) words >> number;
-      if (!words || part[0] < 0 || part[0] > 1) return corrupt;
-      head_full_[part[0]][{static_cast<std::uint16_t>(part[1]),
-                           static_cast<std::uint8_t>(part[2])}] = part[3];
-    } else if (what == "refuses") {
-      std::uint16_t layer_class = 0;
-      if (!(words >> layer_class)) return corrupt;
-      refusing_.insert(layer_class);
-    } else {
-      return corrupt;
-    }
+    auto fresh = factory_();
+    const auto rest = static_cast<std::size_t>(in.tellg());
+    auto done = fresh->restore(rest <= text.size() ? text.substr(rest) : std::string());
+    if (!done) return done.error().with_context("learned state");
+    predictor_ = std::move(fresh);
+    refresh_index();
+    return {};
   }
   return corrupt;
 }

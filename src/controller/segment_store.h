@@ -1,6 +1,7 @@
 // SegmentStore: the predictor with what must be known around it to read recorded steps rightly.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,6 +100,10 @@ class SegmentStore {
   };
 
   bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
+  void note_refusal(const SegmentObservation& item, const Plan* plan);
+  void take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
+            double forget_above, ObserveReport& report);
+  bool restore_line(const std::string& what, std::istringstream& words);
   [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
   double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;
   void forget(const SegmentKey& key);
@@ -107,7 +113,7 @@ class SegmentStore {
   PredictorFactory factory_;
   std::unique_ptr<Predictor> predictor_;
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
-  FullLayers head_full_[2];
+  std::array<FullLayers, 2> head_full_;
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;
   std::int32_t skipped_optimizers_ = 0;  // in a row

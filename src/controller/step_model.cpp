@@ -96,10 +96,7 @@ class Builder {
       if (!on_menu(mode, wanted.layer_class) || out.point.modes.size() >= kMaxModes) continue;
       if (mode.kind == Mode::Kind::kSelective &&
           !is_known(classes.best(mode, wanted.variant), plain_identified)) {
-        const std::pair<std::uint16_t, Mode> unknown{wanted.layer_class, mode};
-        if (std::ranges::find(model_.unknown, unknown) == model_.unknown.end()) {
-          model_.unknown.push_back(unknown);
-        }
+        note_unknown(wanted.layer_class, mode);
         continue;
       }
       if (add_mode(classes, wanted, mode, out)) continue;
@@ -119,6 +116,12 @@ class Builder {
     add_output(classes, out);
     finish_seconds(out);
     return out;
+  }
+
+  void note_unknown(std::uint16_t layer_class, Mode mode) {
+    const std::pair<std::uint16_t, Mode> unknown{layer_class, mode};
+    if (std::ranges::find(model_.unknown, unknown) != model_.unknown.end()) return;
+    model_.unknown.push_back(unknown);
   }
 
   // A kept forward leaves the output and what a recompute makes again. An output that the layer

@@ -189,28 +189,33 @@ LearnedQuantity SegmentModel::describe_rows(const std::string& quantity,
   return learned;
 }
 
+// The shapes seen, and the same up to eight times as long: what extrapolation may meet.
+std::vector<std::vector<std::int64_t>> SegmentModel::shapes_to_describe() const {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const StoredSample& sample : samples_) {
+    for (const std::int64_t factor : {1, 2, 4, 8}) {
+      std::array<std::int64_t, ShapeKey::kMaxDimensions> values{};
+      for (std::size_t d = 0; d < sample.shape.size(); ++d) {
+        values[d] = std::clamp<std::int64_t>(sample.shape[d], 1, kLargestValue);
+        if (d > 0) values[d] *= factor;
+      }
+      const ShapeKey shape(std::span<const std::int64_t>(values.data(), dimensions()));
+      Monomials buffer{};
+      const auto monomials = evaluate(shape, buffer);
+      shapes.emplace_back(monomials.begin(), monomials.end());
+    }
+  }
+  return shapes;
+}
+
 std::vector<LearnedQuantity> SegmentModel::describe() const {
   std::vector<LearnedQuantity> learned;
   if (samples_.empty()) return learned;
   if (!groups_.empty()) {
     const ExactModel& model = groups_.front().model;
-    // The shapes seen, and the same up to eight times as long: what extrapolation may meet.
-    std::vector<std::vector<std::int64_t>> shapes;
-    for (const StoredSample& sample : samples_) {
-      for (const std::int64_t factor : {1, 2, 4, 8}) {
-        std::array<std::int64_t, ShapeKey::kMaxDimensions> values{};
-        for (std::size_t d = 0; d < sample.shape.size(); ++d) {
-          values[d] = std::clamp<std::int64_t>(sample.shape[d], 1, kLargestValue);
-          if (d > 0) values[d] *= factor;
-        }
-        const ShapeKey shape(std::span<const std::int64_t>(values.data(), dimensions()));
-        Monomials buffer{};
-        const auto monomials = evaluate(shape, buffer);
-        shapes.emplace_back(monomials.begin(), monomials.end());
-      }
-    }
     learned.push_back(describe_rows("net_bytes", model.describe_net()));
-    learned.push_back(describe_rows("peak_bytes", model.describe_peak(shapes, kMostPeakTerms)));
+    learned.push_back(
+        describe_rows("peak_bytes", model.describe_peak(shapes_to_describe(), kMostPeakTerms)));
   } else if (polynomials_) {
     const auto rows = [](const LinearFit& fit) {
       return PolynomialRows{fit.terms(), {fit.coefficients()}};

@@ -95,6 +95,7 @@ class SegmentModel {
   void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
   void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
   LearnedQuantity describe_rows(const std::string& quantity, const PolynomialRows& rows) const;
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> shapes_to_describe() const;
   [[nodiscard]] PredictionBasis basis() const;
 
   SegmentKey key_;

@@ -13,7 +13,8 @@ function(pudica_add_test name)
                                         $<BUILD_INTERFACE:pudica_warnings>)
   # Tests are built once and run once. The two warnings are false alarms of g++ 12 (GCC bugs 105651
   # and 105562).
-  target_compile_options(${name} PRIVATE -O1 -Wno-restrict -Wno-maybe-uninitialized)
+  target_compile_options(
+    ${name} PRIVATE -O1 "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>")
   gtest_discover_tests(
     ${name}
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}"

@@ -65,7 +65,7 @@ std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const 
     if (other == variant) continue;
     auto candidate = exact(mode, other);
     if (candidate && (!stand_in || (candidate->fit && !stand_in->fit))) {
-      stand_in = std::move(candidate);
+      stand_in = candidate;
     }
   }
   if (stand_in && (!own || stand_in->fit)) return stand_in;

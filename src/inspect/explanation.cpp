@@ -134,7 +134,7 @@ class Reasoner {
     if (!limited()) return gain + ", though no budget is set";
     const Bytes with_keep = peak_with(layer, *keep);
     if (with_keep > room()) {
-      const std::string text = gain + "; if kept, the step would peak at " +
+      std::string text = gain + "; if kept, the step would peak at " +
                                format_bytes(with_keep) + ", " + format_bytes(with_keep - room()) +
                                " over " + room_text();
       if (peak_ <= inputs_.budget_bytes) return text;

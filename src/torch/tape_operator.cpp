@@ -1,9 +1,11 @@
 #include "torch/tape_operator.h"
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace pudica::hooks {
 namespace {
@@ -41,20 +43,59 @@ OperatorFacts read_facts(const c10::FunctionSchema& schema) {
   return facts;
 }
 
+// Facts by the address of the schema. Leaked: operators may run until the process ends.
+struct Known {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::unique_ptr<const OperatorFacts>> facts;
+  std::vector<std::unique_ptr<const OperatorFacts>> outdated;  // tapes may still refer to them
+  std::atomic<std::uint64_t> removals{0};
+};
+
+Known& known() {
+  static auto* const instance = new Known;
+  return *instance;
+}
+
+// An operator that is defined later may have the address of one that is gone.
+class RemovalListener final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override {
+    Known& all = known();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.facts.find(&op.schema());
+    if (found == all.facts.end()) return;
+    all.outdated.push_back(std::move(found->second));
+    all.facts.erase(found);
+    all.removals.fetch_add(1);
+  }
+};
+
+void watch_removals() {
+  static const auto* const registration =
+      new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(
+          std::make_unique<RemovalListener>()));  // leaked, as what it serves
+  (void)registration;
+}
+
 }  // namespace
 
 const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   static thread_local std::unordered_map<const void*, const OperatorFacts*> seen;
-  static std::mutex mutex;
-  static std::unordered_map<const void*, std::unique_ptr<OperatorFacts>> all;
+  static thread_local std::uint64_t seen_removals = 0;
+  Known& all = known();
+  const std::uint64_t removals = all.removals.load(std::memory_order_acquire);
+  if (removals != seen_removals) {
+    seen.clear();
+    seen_removals = removals;
+  }
   const void* const key = &op.schema();
   const auto found = seen.find(key);
   if (found != seen.end()) return *found->second;
-  const std::lock_guard lock(mutex);
-  auto& facts = all[key];
-  if (!facts) {
-    facts = std::make_unique<OperatorFacts>(read_facts(op.schema()));
-  }
+  watch_removals();  // takes the dispatcher's lock, under which the listener takes ours
+  const std::lock_guard lock(all.mutex);
+  auto& facts = all.facts[key];
+  if (!facts) facts = std::make_unique<const OperatorFacts>(read_facts(op.schema()));
   seen.emplace(key, facts.get());
   return *facts;
 }

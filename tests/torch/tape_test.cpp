@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
 
 #include "torch/meter.h"
 #include "torch/recorder.h"
 #include "torch/tape_dispatch.h"
+#include "torch/tape_operator.h"
 #include "torch/toy_model.h"
 
 namespace pudica::testing {
@@ -339,6 +341,25 @@ TEST(TapeTraps, BatchNormIsNeverRunAgain) {
     EXPECT_TRUE(at::equal(mean, mean_again));
     EXPECT_TRUE(at::equal(variance, variance_again));
   }
+}
+
+// Somebody who changes an operator of their own in a notebook defines it again under its name.
+TEST(TapeTraps, AnOperatorDefinedAgainIsReadAgain) {
+  torch::Library kernels(torch::Library::FRAGMENT, "pudica_test", std::nullopt, __FILE__, __LINE__);
+  // A kernel that stays keeps the dispatcher's entry, and so the schema's address, as they are.
+  kernels.impl("again", torch::CppFunction::makeFallthrough());
+  const auto read = [](const char* schema) {
+    torch::Library library(torch::Library::FRAGMENT, "pudica_test", std::nullopt, __FILE__,
+                           __LINE__);
+    library.def(schema);
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("pudica_test::again", "");
+    const hooks::OperatorFacts& facts = hooks::facts_of(op);
+    EXPECT_EQ(&facts, &hooks::facts_of(op));
+    return std::tuple{static_cast<const void*>(&op.schema()), facts.arguments, facts.writes_any};
+  };
+  const auto first = read("again(Tensor a, Tensor b) -> Tensor");
+  EXPECT_EQ(first, std::tuple(std::get<0>(first), 2U, false));
+  EXPECT_EQ(read("again(Tensor(a!) a) -> ()"), std::tuple(std::get<0>(first), 1U, true));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 namespace pudica::hooks {

@@ -189,7 +189,7 @@ Result<ReplayedStep> Replay::step(const StepRecord& record) {
   if (decision.plan == nullptr) {
     return Error{ErrorCode::kUnavailable, "the policy made no plan"};
   }
-  if (decision.plan->predicted_peak_bytes > Bytes(0)) {
+  if (decision.plan->predicts_peak()) {
     out.predicted_bytes = decision.plan->predicted_peak_bytes;
   }
   const auto costs = model_->costs(record.key, start_.gradients_present);

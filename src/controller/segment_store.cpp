@@ -50,11 +50,7 @@ void SegmentStore::note_refusal(const SegmentObservation& item, const Plan* plan
 
 void SegmentStore::take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
                         double forget_above, ObserveReport& report) {
-  const double off = deviation(key, shape, sample);
-  if (key.kind != SegmentKind::kHead) {
-    report.worst_deviation = std::max(report.worst_deviation, off);
-  }
-  if (forget_above > 0 && off > forget_above) {
+  if (forget_above > 0 && deviation(key, shape, sample) > forget_above) {
     forget(key);
     ++report.forgotten;
   }

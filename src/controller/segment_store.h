@@ -28,7 +28,6 @@ using FullLayers = std::map<std::pair<std::uint16_t, std::uint8_t>, std::int32_t
 struct ObserveReport {
   std::int64_t observed = 0;   // samples given to the predictor
   std::int64_t forgotten = 0;  // segments forgotten because they no longer match
-  double worst_deviation = 0;  // relative, of the samples against what was predicted for them
 };
 
 // An estimate and whether it rests on enough: at least two distinct shapes, or the very one asked.

@@ -45,6 +45,14 @@ struct StepContext {
   // Live beside base_bytes until the forward returns: outputs of the step before, which the user's
   // variables let go when the new ones take their place.
   Bytes returning_bytes{0};
+  // Forwards that share a backward (contrastive training), each a step of its own: those before
+  // this one whose backward is still to come, held in base_bytes, and those expected to follow.
+  std::int32_t waiting_forwards = 0;
+  std::int32_t following_forwards = 0;
+
+  [[nodiscard]] bool shares_backward() const {
+    return waiting_forwards > 0 || following_forwards > 0;
+  }
 };
 
 // What a policy wants of a step.

@@ -139,3 +139,47 @@ def test_every_bit_is_the_same_at_a_tight_budget(way: Any) -> None:
     assert stats["overruns"] == 0
     assert stats["highest_peak_bytes"] <= budget
     assert stats["recomputed_layers"] > 0
+
+
+def adversarial() -> tuple[nn.Module, Loop]:
+    """A discriminator that sees real and made-up batches before one backward, then its maker's."""
+
+    def loop(model: nn.Module) -> None:
+        optimizer = _optimizer(model)
+        lengths = small.lengths(2 * STEPS)
+        for step in range(STEPS):
+            torch.manual_seed(100 + step)
+            real = small.batch(2 * step, lengths[2 * step])
+            made = small.batch(2 * step + 1, lengths[2 * step])
+            told_apart = _pooled(model, real).sum(1) - _pooled(model, made).sum(1)
+            nn.functional.softplus(-told_apart).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            _pooled(model, made).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return small.make(), loop
+
+
+@pytest.mark.parametrize("way", [contrastive, contrastive_of_two_lengths, adversarial])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_forwards_that_share_a_backward_are_planned_together(
+    way: Any, share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, loop = way()
+    loop(plain)
+    most = _stats(way(), 1 << 40, "none")["highest_peak_bytes"]
+    least = _stats(way(), 1 << 40, "full")["highest_peak_bytes"]
+    budget = int(least + share * (most - least))
+    model, loop = way()
+    with caplog.at_level("WARNING", "pudica"):
+        with pudica.attach(model, budget, daemon=False) as handle:
+            loop(model)
+            stats = handle.stats()
+    assert small.same(plain, model)
+    assert stats["overruns"] == 0
+    assert stats["learning_steps"] <= 0.65 * stats["steps"]
+    assert stats["recomputed_layers"] < (1 - share / 2) * stats["layer_calls"]
+    if share >= 0.5:
+        assert not caplog.records, caplog.text

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "controller/controller_impl.h"
 #include "controller/learning_plan.h"
-#include "controller/menu_lessons.h"
 
 namespace pudica {
 namespace {
@@ -18,24 +17,9 @@ constexpr std::int64_t kWorthwhileShare = 4000;
 // Recorded steps that tell the times of several lengths apart.
 constexpr std::int64_t kTimeSamplesPerLength = 4;
 
-// An upper bound within this share of the point estimate is as good as certain: what rounds to
-// whole rows (masked tokens, say) never becomes exact, and need not.
-constexpr std::int64_t kCertainShare = 1000;
-
 // Steps recorded all the same while a certain prediction is not exact: they tell rounding, which
 // stays, from samples of a past that is over.
 constexpr std::int64_t kMostCuriousWhenCertain = 8;
-
-// Steps spent on the selective modes of a menu before planning does without the rest.
-constexpr std::int64_t kMostMenuSteps = 24;
-
-bool is_certain(const StepModel& model, const BuiltPlan& built) {
-  if (!model.fit) return false;
-  if (model.identified) return true;
-  const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
-  const std::int64_t upper = step_peak_bytes(model.upper, built.choice, built.plan.joined);
-  return upper - point <= point / kCertainShare;
-}
 
 bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
@@ -132,13 +116,15 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   note_budget(context);
   most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
   const int variant = context.gradients_present ? 1 : 0;
-  last_base_bytes_[variant] = context.base_bytes;
-  base_known_[variant] = true;
+  if (context.waiting_forwards == 0) {  // else held for another forward as well
+    last_base_bytes_[variant] = context.base_bytes;
+    base_known_[variant] = true;
+  }
   const std::uint64_t version = store_.predictor().version();
   store_.settle(context);
   if (store_.predictor().version() != version) plans_.predictions_changed(step_ - 1);
   apply_available(context.budget_bytes);
-  if (!relearning_) {
+  if (!relearning_ && !context.shares_backward()) {
     if (const CachedPlan* entry = plans_.find(context, step_)) {
       return publish_hit(*entry, context);
     }
@@ -162,7 +148,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   switch (phase_.state) {
     case ControllerState::kPlanning:
       relearning_ = false;
-      return plan_step(context, *model);
+      return context.shares_backward() ? plan_shared(context, *model) : plan_step(context, *model);
     case ControllerState::kLearning:
       return teach_step(context, model);
     case ControllerState::kStandingDown:
@@ -224,7 +210,17 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   CachedPlan entry = cached_plan(context, model, built);
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
-  bool record = to_record_.contains(context.shape);
+  const bool record = wants_record(context, model, certain);
+  if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
+  StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
+  entry.plan = decision.plan;
+  plans_.insert(context, std::move(entry), step_);
+  return decision;
+}
+
+// In a planning step: a shape to be looked at again, or a model that is not exact yet.
+bool ControllerImpl::wants_record(const StepContext& context, const StepModel& model,
+                                  bool certain) {
   // Bytes are known from two shapes; times of several lengths need a few more to come apart.
   const auto lengths = static_cast<std::int64_t>(context.shape.size()) - 1;
   const bool times_thin = lengths > 1 && recorded_steps_ < kTimeSamplesPerLength * lengths;
@@ -233,14 +229,10 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
       certain && !times_thin ? std::min(kMostCuriousWhenCertain, options_.warmup_max_steps)
                              : options_.warmup_max_steps;
   if ((!exact || times_thin) && curious_steps_ < most_curious) {
-    record = true;
     ++curious_steps_;
+    return true;
   }
-  if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
-  StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
-  entry.plan = decision.plan;
-  plans_.insert(context, std::move(entry), step_);
-  return decision;
+  return to_record_.contains(context.shape);
 }
 
 CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepModel& model,
@@ -259,31 +251,6 @@ CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepMod
   entry.whole_bytes = Bytes(point.bytes);
   entry.until_return_room_bytes = planned - until_return;
   return entry;
-}
-
-// Not before some step's budget was short: selective modes are of no use until then. Such a step is
-// not judged: its peak is a bound.
-bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& model,
-                                  BuiltPlan& built) {
-  Plan& plan = built.plan;
-  short_of_room_ = short_of_room_ || !plan.feasible || plan.predicted_extra_seconds > 0;
-  if (!short_of_room_ || model.unknown.empty() || menu_steps_ >= kMostMenuSteps) return false;
-  if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
-  const std::int64_t room = (available_bytes_ - context.base_bytes).count();
-  const MenuLessons taught = lessons_within(model, built.choice, room);
-  if (taught.lessons.empty()) return false;
-  ++menu_steps_;
-  for (const MenuLesson& lesson : taught.lessons) {
-    plan.modes[lesson.layer] = lesson.mode;
-    plan.forward_need_bytes[lesson.layer] = lesson.forward_peak_bytes;
-    plan.backward_need_bytes[lesson.layer] = lesson.backward_peak_bytes;
-  }
-  plan.predicted_peak_bytes = context.base_bytes + Bytes(taught.peak_bytes);
-  plan.peak_is_bound = true;
-  plan.revocable = true;
-  plan.reason += "; selective modes measured in " + std::to_string(taught.lessons.size()) +
-                 (taught.lessons.size() == 1 ? " layer" : " layers");
-  return true;
 }
 
 BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel& model,
@@ -305,35 +272,6 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;
-}
-
-StepDecision ControllerImpl::teach_step(const StepContext& context,
-                                        const Result<StepModel>& model) {
-  ++learning_steps_;
-  if (!structure_.menus.empty()) ++menu_steps_;
-  Plan plan;
-  plan.shape = context.shape;
-  plan.default_mode = default_mode();
-  // Revocations disturb what is measured: with too little known to plan around them, shelter.
-  if (!model && learning_was_revoked_ && on_menu(Mode::Kind::kFull)) {
-    plan.default_mode = Mode::full();
-  }
-  plan.reason = "learning: " + phase_.reason;
-  if (structure_.layers.empty()) {
-    plan.teach_first_of_class = plan.default_mode == Mode::keep();
-    return publish(std::move(plan), {}, true);
-  }
-  std::vector<Mode> planned;
-  if (model && options_.warmup_mode == WarmupMode::kRevocable) {
-    // Keeping all is what teaches at least cost, unless it would end in many revocations.
-    BuiltPlan built = built_plan(context, *model, {});
-    planned = std::move(built.plan.modes);
-    plan.feasible = built.plan.feasible;
-    if (!plan.feasible) ++counters_.infeasible_steps;
-  }
-  plan.modes = learning_modes(
-      store_, structure_, {context.gradients_present, options_.menu, planned, plan.default_mode});
-  return publish(std::move(plan), {}, true);
 }
 
 StepDecision ControllerImpl::fallback_step(const StepContext& context) {
@@ -368,22 +306,9 @@ Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
   return build_step_model(store_, structure_, request);
 }
 
-Mode ControllerImpl::default_mode() const {
-  if (options_.warmup_mode == WarmupMode::kSheltered) return Mode::full();
-  return on_menu(Mode::Kind::kKeep) ? Mode::keep() : Mode::full();
-}
-
 bool ControllerImpl::on_menu(Mode::Kind kind) const {
   const auto& menu = options_.menu;
   return menu.empty() || std::ranges::find(menu, kind) != menu.end();
-}
-
-void ControllerImpl::begin_learning() {
-  learning_steps_ = 0;
-  curious_steps_ = 0;
-  learning_was_revoked_ = false;
-  to_record_.clear();
-  recorded_again_.clear();
 }
 
 void ControllerImpl::stand_down(const std::string& reason) {

@@ -43,6 +43,9 @@ class ControllerImpl final : public Controller {
 
  private:
   Result<ShapeEstimate> estimated(const ShapeKey& shape, Bytes budget_bytes) const;
+  // Steps spent on the selective modes of a menu before planning does without the rest.
+  static constexpr std::int64_t kMostMenuSteps = 24;
+
   // The decision that the next outcome belongs to.
   struct Pending {
     std::uint64_t plan_id = 0;
@@ -69,6 +72,8 @@ class ControllerImpl final : public Controller {
   StepDecision plan_step(const StepContext& context, const StepModel& model);
   [[nodiscard]] CachedPlan cached_plan(const StepContext& context, const StepModel& model,
                                        const BuiltPlan& built) const;
+  StepDecision plan_shared(const StepContext& context, const StepModel& model);
+  bool wants_record(const StepContext& context, const StepModel& model, bool certain);
   bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
   StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
   StepDecision fallback_step(const StepContext& context);

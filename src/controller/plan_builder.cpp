@@ -9,6 +9,10 @@ namespace {
 
 using Choice = std::vector<std::uint8_t>;
 
+// An upper bound within this share of the point estimate is as good as certain: what rounds to
+// whole rows (masked tokens, say) never becomes exact, and need not.
+constexpr std::int64_t kCertainShare = 1000;
+
 Choice fastest_choice(const StepCosts& costs) {
   Choice choice;
   choice.reserve(costs.layers.size());
@@ -198,6 +202,14 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
       request.ample_fraction * static_cast<double>(request.context.budget_bytes.count());
   plan.revocable = static_cast<double>(plan.predicted_peak_bytes.count()) > ample;
   return built;
+}
+
+bool is_certain(const StepModel& model, const BuiltPlan& built) {
+  if (!model.fit) return false;
+  if (model.identified) return true;
+  const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
+  const std::int64_t upper = step_peak_bytes(model.upper, built.choice, built.plan.joined);
+  return upper - point <= point / kCertainShare;
 }
 
 }  // namespace pudica

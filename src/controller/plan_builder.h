@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "controller/step_model.h"
 #include "pudica/peak_model.h"
 #include "pudica/plan.h"
 #include "pudica/planner.h"
@@ -27,5 +28,9 @@ struct BuiltPlan {
 // feasible = false and a reason that names budget, floor and shortage. Never fails for valid costs.
 BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest& request,
                      std::span<const std::uint8_t> warm);
+
+// Whether the plan's predicted peak is one to hold it to: the model fits, and its upper bound is as
+// good as its point estimate.
+bool is_certain(const StepModel& model, const BuiltPlan& built);
 
 }  // namespace pudica

@@ -1,6 +1,5 @@
 // The frame's second strategy: single slots dropped and recovered by an operator tape.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,6 +9,7 @@
 #include "torch/frame.h"
 #include "torch/meter.h"
 #include "torch/tape_dispatch.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 namespace {
@@ -130,10 +130,9 @@ void Frame::settle_tape() {
     return;
   }
   StorageSet packed(candidates.size(), false);
-  const auto begin = std::chrono::steady_clock::now();
+  const WorkInstant begin = WorkInstant::now();
   pack_bits(step.packed, bytes_of, packed);
-  packing_seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  packing_seconds_ = WorkInstant::now().seconds_since(begin);
   tape_->keep(closure, candidates, pinned, bytes_of);
   bytes_of.clear();
   for (Slot& slot : slots_) {

@@ -1,6 +1,5 @@
 // Which sets of saved tensors a class may drop: found from one collecting call.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "torch/class_menu.h"
 #include "torch/operator_work.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 namespace {
@@ -165,12 +165,11 @@ class MenuFinder {
       const Tape::Stored& stored = tape_.stored()[storage];
       if (recoverable[storage] || stored.external || stored.escapes || stored.saved_early) continue;
       if (!is_large(stored.bytes) || !call_.bytes_of[storage]) continue;
-      const auto begin = std::chrono::steady_clock::now();
+      const WorkInstant begin = WorkInstant::now();
       const auto bits = encode_bits(call_.bytes_of[storage], stored.item_bytes);
       if (!bits) continue;
       decode_bits(*bits);
-      packed_seconds_ +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      packed_seconds_ += WorkInstant::now().seconds_since(begin);
       packed_.push_back(slot);
       packed_bytes_ += stored.bytes - static_cast<std::int64_t>(bits->packed.nbytes());
     }

@@ -14,7 +14,7 @@ void Recorder::clear() {
 }
 
 void Recorder::mark(MarkKind kind, std::int32_t layer) {
-  const auto now = std::chrono::steady_clock::now();
+  const WorkInstant now = WorkInstant::now();
   const std::lock_guard lock(mutex_);
   marks_.push_back({kind, layer, count_.load(), now});
 }

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <span>
 #include <vector>
+
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 
@@ -16,6 +17,7 @@ enum class MarkKind : std::uint8_t {
   kForwardEnd,      // layer
   kBorder,          // gradient of layer's output complete: its backward begins
   kInputBorder,     // gradient of the first layer's input complete
+  kHandover,        // the backward has come to a forward before this step's
   kBackwardEnd,     // the engine's pass is over
   kRecomputeBegin,  // layer
   kRecomputeEnd,    // layer
@@ -26,7 +28,7 @@ struct Mark {
   MarkKind kind = MarkKind::kStepBegin;
   std::int32_t layer = -1;
   std::int64_t event = 0;  // events recorded before it
-  std::chrono::steady_clock::time_point time;
+  WorkInstant time;
 };
 
 // Filled by whatever thread allocates; read by the training thread after the step. Events beyond

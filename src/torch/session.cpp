@@ -80,6 +80,9 @@ void Session::begin_step(const ShapeKey& shape) {
   thread_ = std::this_thread::get_id();
   step_began_ = Clock::now();
   ++step_;
+  next_layer_ = shared_backward_.begin_forward() == 0
+                    ? 0
+                    : next_layer_ + static_cast<std::int32_t>(calls_.size());
   calls_.clear();
   call_failed_ = false;
   residents_.sweep();
@@ -90,8 +93,13 @@ void Session::begin_step(const ShapeKey& shape) {
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
   const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
-  context_ = {shape, Bytes(meter_.in_use_bytes() - returning), options_.budget_bytes,
-              gradients_present(), Bytes(returning)};
+  context_ = {shape,
+              Bytes(meter_.in_use_bytes() - returning),
+              options_.budget_bytes,
+              gradients_present(),
+              Bytes(returning),
+              shared_backward_.waiting(),
+              shared_backward_.expected()};
   decision_ = {};
   const auto begin = Clock::now();
   if (!policy_failed_) {
@@ -99,7 +107,8 @@ void Session::begin_step(const ShapeKey& shape) {
     if (policy_failed_) decision_ = {};
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  state_->begin(step_, decision_.record, decision_.plan);
+  state_->begin(step_, decision_.record, decision_.plan,
+                static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_);
   if (decision_.record) {
     meter_.set_recorder(&state_->recorder());
     state_->mark(MarkKind::kStepBegin, -1);
@@ -187,7 +196,8 @@ StepReport Session::end_step() {
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         outcome.segments =
-            build_observations(state_->recorder(), recorded_calls(), context_.gradients_present);
+            build_observations(state_->recorder(), recorded_calls(), context_.gradients_present,
+                               context_.waiting_forwards > 0);
       }
       options_.policy->end_step(outcome);
     });

@@ -19,6 +19,7 @@
 #include "torch/recorder.h"
 #include "torch/registry.h"
 #include "torch/residents.h"
+#include "torch/shared_backward.h"
 #include "torch/step_profile.h"
 
 namespace pudica::hooks {
@@ -39,17 +40,23 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   explicit StepState(std::shared_ptr<Registry> registry)
       : recorder_(kEventCapacity), registry_(std::move(registry)) {}
 
-  // Starts counting a new step; marks go to the recorder only if `recording`.
-  void begin(std::uint64_t step, bool recording, PlanPtr plan);
+  // Starts counting a new step; marks go to the recorder only if `recording`. The backward of the
+  // last `waiting` steps is still to come: their layers are numbered below `first_layer`.
+  void begin(std::uint64_t step, bool recording, PlanPtr plan, std::uint64_t waiting = 0,
+             std::int32_t first_layer = 0);
   void mark(MarkKind kind, std::int32_t layer);
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
   void end();
+  // Of frames of this step: what frames call their layer, from its place in the step.
+  [[nodiscard]] std::int32_t frame_layer(std::size_t ordinal) const {
+    return first_layer_.load() + static_cast<std::int32_t>(ordinal);
+  }
 
   [[nodiscard]] bool is_quarantined(std::uint16_t layer_class) const;
   // A call of the class was run again and reproduced itself.
   [[nodiscard]] bool is_proven(std::uint16_t layer_class) const;
-  // In this step.
+  // In this step. Layers by their place in the step here, and in marks.
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
   // By tape, in this step.
@@ -65,9 +72,12 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   PlanPtr plan_;  // guarded by mutex_
   std::atomic<bool> recording_{false};
   std::atomic<std::uint64_t> step_{0};
+  std::atomic<std::uint64_t> oldest_waiting_{0};  // step; this one where none waits
+  std::atomic<std::int32_t> first_layer_{0};
   std::atomic<std::int64_t> recomputes_{0};
   std::atomic<bool> backward_begun_{false};
   std::atomic<bool> backward_ended_{false};
+  std::atomic<bool> handed_over_{false};
   std::atomic<bool> backward_repeated_{false};
   mutable std::mutex mutex_;
   std::set<std::uint16_t> quarantined_;              // guarded by mutex_
@@ -143,7 +153,6 @@ class Session final : public Handle {
   [[nodiscard]] StepStructure structure_of_step() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
   void learn_times();
-
   AttachOptions options_;
   std::shared_ptr<DeviceShare> share_;  // null once detached
   Meter& meter_;
@@ -177,7 +186,9 @@ class Session final : public Handle {
   // The user's outputs of a step are freed in the next one's forward (`out = model(x)`): its plan
   // need not count them.
   bool held_returns_ = false;
-  StepClaim claim_;  // true: another model's step on this device began meanwhile
+  SharedBackward shared_backward_;
+  std::int32_t next_layer_ = 0;  // of frames: those of forwards that wait have other numbers
+  StepClaim claim_;              // true: another model's step on this device began meanwhile
 };
 
 template <typename F>

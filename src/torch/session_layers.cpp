@@ -111,7 +111,7 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   frame.registry = frame.store && !on_trial && keeps_revocably() ? registry_ : nullptr;
   if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
-  frame.layer = static_cast<std::int32_t>(ordinal);
+  frame.layer = state_->frame_layer(ordinal);
   frame.layer_class = call.layer_class;
   frame.expected_recompute_us = class_forward_us_[call.layer_class];
   frame.on_trial = on_trial;
@@ -212,6 +212,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   }
   call.forward_us =
       std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
+  contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
   if (decision_.record) hook_borders(ordinal, open_layer_->inputs, outputs);
   open_layer_.reset();
   if (decision_.record) {

@@ -5,19 +5,16 @@
 namespace pudica::hooks {
 namespace {
 
-double seconds_between(const Mark& begin, const Mark& end) {
-  return std::chrono::duration<double>(end.time - begin.time).count();
-}
-
 // Reads marks in order and adds one observation a segment.
 class ProfileBuilder {
  public:
   ProfileBuilder(const Recorder& recorder, const std::vector<RecordedCall>& calls,
-                 bool gradients_present)
+                 bool gradients_present, bool shares_backward)
       : recorder_(recorder),
         calls_(calls),
         marks_(recorder.marks()),
-        accumulating_(gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}) {}
+        accumulating_(gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}),
+        shares_backward_(shares_backward) {}
 
   std::vector<SegmentObservation> build() {
     if (recorder_.overflowed() || calls_.empty() || !forward()) return {};
@@ -44,7 +41,7 @@ class ProfileBuilder {
       sample.net_bytes += delta;
       sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
     }
-    sample.seconds = seconds_between(begin, end);
+    sample.seconds = end.time.seconds_since(begin.time);
     observations_.push_back(std::move(observation));
   }
 
@@ -93,10 +90,17 @@ class ProfileBuilder {
       if (!recomputes(i)) return false;
     }
     const Mark* input_border = take(MarkKind::kInputBorder, -1);
+    const Mark* handover = take(MarkKind::kHandover, -1);
     const Mark* end = take(MarkKind::kBackwardEnd, -1);
     if (end == nullptr) return false;
-    finish_layer(0, *border, input_border != nullptr ? *input_border : *end);
-    if (input_border != nullptr) add(step_key(SegmentKind::kEpilogue), -1, *input_border, *end);
+    // Behind it comes the backward of another forward, whose beginning may not have been marked.
+    const Mark* own_end = shares_backward_ ? handover : end;
+    if (input_border != nullptr || own_end != nullptr) {
+      finish_layer(0, *border, input_border != nullptr ? *input_border : *own_end);
+    }
+    if (input_border != nullptr && own_end != nullptr) {
+      add(step_key(SegmentKind::kEpilogue), -1, *input_border, *own_end);
+    }
     const Mark* step_end = take(MarkKind::kStepEnd, -1);
     if (step_end == nullptr) return false;
     add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end);
@@ -144,6 +148,7 @@ class ProfileBuilder {
   const std::vector<RecordedCall>& calls_;
   std::vector<Mark> marks_;
   std::uint8_t accumulating_;
+  bool shares_backward_;
   std::size_t next_ = 0;
   const Mark* forward_end_ = nullptr;
   std::vector<SegmentObservation> observations_;
@@ -153,8 +158,8 @@ class ProfileBuilder {
 
 std::vector<SegmentObservation> build_observations(const Recorder& recorder,
                                                    const std::vector<RecordedCall>& calls,
-                                                   bool gradients_present) {
-  return ProfileBuilder(recorder, calls, gradients_present).build();
+                                                   bool gradients_present, bool shares_backward) {
+  return ProfileBuilder(recorder, calls, gradients_present, shares_backward).build();
 }
 
 }  // namespace pudica::hooks

@@ -28,9 +28,10 @@ struct RecordedCall {
 
 // Observations of the segments that the marks show cleanly. Forward segments are given whenever the
 // forward is complete; head, backward and the rest only if the borders came in the order of a chain
-// (last layer first). Empty if the recorder overflowed.
+// (last layer first). `shares_backward`: the backward goes on to forwards before this one, whose
+// own is not told. Empty if the recorder overflowed.
 std::vector<SegmentObservation> build_observations(const Recorder& recorder,
                                                    const std::vector<RecordedCall>& calls,
-                                                   bool gradients_present);
+                                                   bool gradients_present, bool shares_backward);
 
 }  // namespace pudica::hooks

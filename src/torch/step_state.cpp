@@ -5,8 +5,12 @@
 
 namespace pudica::hooks {
 
-void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan) {
+void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, std::uint64_t waiting,
+                      std::int32_t first_layer) {
   recomputes_.store(0);
+  oldest_waiting_.store(step - waiting);
+  first_layer_.store(first_layer);
+  handed_over_.store(false);
   backward_begun_.store(false);
   backward_ended_.store(false);
   backward_repeated_.store(false);
@@ -28,7 +32,14 @@ void StepState::mark(MarkKind kind, std::int32_t layer) {
 }
 
 void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
-  if (!recording_.load() || step_.load() != step) return;
+  if (!recording_.load()) return;
+  if (step_.load() != step) {
+    const bool waited = step < step_.load() && step >= oldest_waiting_.load();
+    if (waited && backward_begun_.load() && !handed_over_.exchange(true)) {
+      recorder_.mark(MarkKind::kHandover, -1);
+    }
+    return;
+  }
   if (backward_ended_.load()) {
     backward_repeated_.store(true);
     return;
@@ -47,6 +58,8 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
 
 void StepState::before_recompute(std::int32_t layer) noexcept {
   recomputes_.fetch_add(1);
+  layer -= first_layer_.load();
+  if (layer < 0) return;  // of a forward before this step's
   std::int64_t need = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -60,18 +73,19 @@ void StepState::before_recompute(std::int32_t layer) noexcept {
 }
 
 void StepState::after_recompute(std::int32_t layer) noexcept {
-  mark(MarkKind::kRecomputeEnd, layer);
+  layer -= first_layer_.load();
+  if (layer >= 0) mark(MarkKind::kRecomputeEnd, layer);
 }
 
 void StepState::recovered(std::int32_t layer, double seconds) noexcept {
   if (!recording_.load()) return;
   const std::lock_guard lock(mutex_);
-  recovery_seconds_[layer] += seconds;
+  recovery_seconds_[layer - first_layer_.load()] += seconds;
 }
 
 void StepState::revoked(std::int32_t layer) noexcept {
   const std::lock_guard lock(mutex_);
-  revoked_.insert(layer);
+  revoked_.insert(layer - first_layer_.load());
 }
 
 double StepState::recovery_seconds(std::int32_t layer) const {

@@ -2,7 +2,6 @@
 #include "torch/tape.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -10,11 +9,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "torch/tape_dispatch.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 bool has_bytes(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
 
@@ -197,12 +195,12 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   }
   const RandomState before = RandomState::now(device_);
   if (timed_) synchronize(device_);
-  const auto begin = Clock::now();
+  const WorkInstant begin = WorkInstant::now();
   run_below_tape(op, keys, stack);
   if (timed_) synchronize(device_);
   Entry& entry = entries_[index(number)];
   if (timed_) {
-    entry.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    entry.seconds = WorkInstant::now().seconds_since(begin);
     total_seconds_ += entry.seconds;
   }
   entry.random = random || !(before == RandomState::now(device_));

@@ -1,10 +1,10 @@
 // Running operators again, as few and as late as can be.
-#include <chrono>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "torch/tape.h"
 #include "torch/tape_dispatch.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 namespace {
@@ -77,10 +77,9 @@ bool Tape::externals_unchanged() const {
 }
 
 const c10::Storage& Tape::recover(std::int32_t storage) {
-  const auto begin = std::chrono::steady_clock::now();
+  const WorkInstant begin = WorkInstant::now();
   recover_to(storage, stored_[index(storage)].version);
-  recovery_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  recovery_seconds_ += WorkInstant::now().seconds_since(begin);
   return stored_[index(storage)].live;
 }
 

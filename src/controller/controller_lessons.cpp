@@ -1,0 +1,78 @@
+// The controller's learning steps, and the modes that planned steps measure.
+#include <utility>
+
+#include "controller/controller_impl.h"
+#include "controller/learning_plan.h"
+#include "controller/menu_lessons.h"
+
+namespace pudica {
+
+// Not before some step's budget was short: selective modes are of no use until then. Such a step is
+// not judged: its peak is a bound.
+bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& model,
+                                  BuiltPlan& built) {
+  Plan& plan = built.plan;
+  short_of_room_ = short_of_room_ || !plan.feasible || plan.predicted_extra_seconds > 0;
+  if (!short_of_room_ || model.unknown.empty() || menu_steps_ >= kMostMenuSteps) return false;
+  if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
+  const std::int64_t room = (available_bytes_ - context.base_bytes).count();
+  const MenuLessons taught = lessons_within(model, built.choice, room);
+  if (taught.lessons.empty()) return false;
+  ++menu_steps_;
+  for (const MenuLesson& lesson : taught.lessons) {
+    plan.modes[lesson.layer] = lesson.mode;
+    plan.forward_need_bytes[lesson.layer] = lesson.forward_peak_bytes;
+    plan.backward_need_bytes[lesson.layer] = lesson.backward_peak_bytes;
+  }
+  plan.predicted_peak_bytes = context.base_bytes + Bytes(taught.peak_bytes);
+  plan.peak_is_bound = true;
+  plan.revocable = true;
+  plan.reason += "; selective modes measured in " + std::to_string(taught.lessons.size()) +
+                 (taught.lessons.size() == 1 ? " layer" : " layers");
+  return true;
+}
+
+StepDecision ControllerImpl::teach_step(const StepContext& context,
+                                        const Result<StepModel>& model) {
+  ++learning_steps_;
+  if (!structure_.menus.empty()) ++menu_steps_;
+  Plan plan;
+  plan.shape = context.shape;
+  plan.default_mode = default_mode();
+  // Revocations disturb what is measured: with too little known to plan around them, shelter.
+  if (!model && learning_was_revoked_ && on_menu(Mode::Kind::kFull)) {
+    plan.default_mode = Mode::full();
+  }
+  plan.reason = "learning: " + phase_.reason;
+  if (structure_.layers.empty()) {
+    plan.teach_first_of_class = plan.default_mode == Mode::keep();
+    return publish(std::move(plan), {}, true);
+  }
+  std::vector<Mode> planned;
+  if (model && options_.warmup_mode == WarmupMode::kRevocable) {
+    // Keeping all is what teaches at least cost, unless it would end in many revocations.
+    BuiltPlan built = built_plan(context, *model, {});
+    planned = std::move(built.plan.modes);
+    // What forwards that wait hold can be revoked.
+    plan.feasible = built.plan.feasible || context.waiting_forwards > 0;
+    if (!plan.feasible) ++counters_.infeasible_steps;
+  }
+  plan.modes = learning_modes(
+      store_, structure_, {context.gradients_present, options_.menu, planned, plan.default_mode});
+  return publish(std::move(plan), {}, true);
+}
+
+Mode ControllerImpl::default_mode() const {
+  if (options_.warmup_mode == WarmupMode::kSheltered) return Mode::full();
+  return on_menu(Mode::Kind::kKeep) ? Mode::keep() : Mode::full();
+}
+
+void ControllerImpl::begin_learning() {
+  learning_steps_ = 0;
+  curious_steps_ = 0;
+  learning_was_revoked_ = false;
+  to_record_.clear();
+  recorded_again_.clear();
+}
+
+}  // namespace pudica

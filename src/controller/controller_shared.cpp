@@ -1,0 +1,64 @@
+// Forwards that share a backward: the plan of each.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/controller_impl.h"
+#include "controller/shared_step.h"
+
+namespace pudica {
+
+StepCosts repeated(const StepCosts& costs, std::size_t times) {
+  StepCosts out = costs;
+  for (LayerCosts& layer : out.layers) layer.residue_bytes = 0;
+  const std::vector<LayerCosts> earlier = out.layers;
+  out.layers.clear();
+  for (std::size_t k = 0; k < times; ++k) {
+    const auto& layers = k + 1 < times ? earlier : costs.layers;
+    out.layers.insert(out.layers.end(), layers.begin(), layers.end());
+  }
+  out.step_seconds = costs.step_seconds * static_cast<double>(times);
+  return out;
+}
+
+StepModel repeated(const StepModel& model, std::size_t times) {
+  StepModel out = model;
+  out.point = repeated(model.point, times);
+  out.upper = repeated(model.upper, times);
+  return out;
+}
+
+void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& context) {
+  Plan& plan = built.plan;
+  const std::size_t layers = costs.layers.size();
+  built.choice.resize(layers);
+  plan.modes.resize(layers);
+  plan.forward_need_bytes.resize(layers);
+  plan.backward_need_bytes.resize(layers);
+  if (!plan.joined.empty()) plan.joined.resize(layers);
+  plan.predicted_extra_seconds = step_extra_seconds(costs, built.choice);
+  plan.certified_gap_seconds = 0;
+  plan.predicted_peak_bytes = Bytes(0);
+  plan.revocable = true;
+  if (!plan.feasible) {
+    // What the forwards before it keep is in base_bytes, and can be revoked.
+    plan.feasible = true;
+    plan.reason = "recomputed as far as can be, earlier forwards give back what is missing";
+  }
+  const std::int32_t forwards = context.waiting_forwards + 1 + context.following_forwards;
+  plan.reason += "; forward " + std::to_string(context.waiting_forwards + 1) + " of " +
+                 std::to_string(forwards) + " that share a backward";
+}
+
+StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {
+  const auto forwards = static_cast<std::size_t>(1 + context.following_forwards);
+  const StepModel together = repeated(model, forwards);
+  BuiltPlan built = built_plan(context, together, {});
+  const bool record = wants_record(context, model, is_certain(together, built));
+  take_first(built, model.upper, context);
+  ++counters_.plans_made;
+  const bool taught = context.following_forwards == 0 && take_lessons(context, model, built);
+  return publish(std::move(built.plan), {}, record || taught);
+}
+
+}  // namespace pudica

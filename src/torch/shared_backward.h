@@ -1,0 +1,86 @@
+// SharedBackward: which forwards wait for the same backward, as in contrastive training.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+namespace pudica::hooks {
+
+// A forward waits while its graph lives and no gradient has come to its first layer that has one.
+// Not thread-safe: one owner thread; the backward may run on others.
+class SharedBackward {
+ public:
+  static constexpr std::size_t kMostExpected = 8;
+
+  // A forward begins. Returns how many wait.
+  std::int32_t begin_forward() {
+    if (own_.reached) forwards_.push_back(std::exchange(own_, {}));
+    const auto is_over = [](const Forward& forward) {
+      return forward.reached->load() || forward.node.expired();
+    };
+    const bool over = forwards_.empty() || std::ranges::any_of(forwards_, is_over);
+    if (over) {  // one backward ended them all
+      if (!forwards_.empty()) note(forwards_.size());
+      forwards_.clear();
+    }
+    return waiting();
+  }
+
+  // Outputs of the forward's layers in turn, as far as a gradient will flow through them.
+  void watch(const at::Tensor* output) {
+    if (own_.reached || output == nullptr || !output->grad_fn()) return;
+    own_.reached = std::make_shared<std::atomic<bool>>(false);
+    own_.node = output->grad_fn();
+    output->register_hook([reached = own_.reached](const at::Tensor&) {
+      reached->store(true);
+      return at::Tensor();
+    });
+  }
+
+  [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
+  // That will follow the forward under way before the backward.
+  [[nodiscard]] std::int32_t expected() const {
+    const std::size_t own = forwards_.size() + 1;
+    return usual_ > own ? static_cast<std::int32_t>(usual_ - own) : 0;
+  }
+
+ private:
+  struct Forward {
+    std::weak_ptr<torch::autograd::Node> node;
+    std::shared_ptr<std::atomic<bool>> reached;  // null: none yet
+  };
+
+  static constexpr std::ptrdiff_t kPattern = 3;  // backwards that tell where in a loop we are
+  static constexpr std::size_t kRemembered = 24;
+
+  // A backward of so many forwards ended. The next one's are those that came after the latest
+  // backwards before; the most there were where that is not clear.
+  void note(std::size_t forwards) {
+    if (sizes_.size() == kRemembered) sizes_.erase(sizes_.begin());
+    sizes_.push_back(std::min(forwards, kMostExpected));
+    usual_ = *std::ranges::max_element(sizes_);
+    if (std::ssize(sizes_) < kPattern) return;
+    const auto pattern = sizes_.end() - kPattern;
+    std::vector<std::size_t> came;
+    for (auto begin = sizes_.begin(); begin != pattern; ++begin) {
+      if (std::equal(pattern, sizes_.end(), begin)) came.push_back(*(begin + kPattern));
+    }
+    if (!came.empty() && std::ranges::count(came, came[0]) == std::ssize(came)) usual_ = came[0];
+  }
+
+  Forward own_;                     // of the forward under way
+  std::vector<Forward> forwards_;   // before it, that wait
+  std::vector<std::size_t> sizes_;  // of the latest backwards in forwards, oldest first
+  std::size_t usual_ = 1;
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,113 @@
+// A handle under a policy that does as it is told, over the toy model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "pudica/torch.h"
+#include "torch/toy_model.h"
+
+namespace pudica::testing {
+
+// Hands out the plan it was given and remembers what it was told.
+class ScriptedPolicy final : public Policy {
+ public:
+  [[nodiscard]] std::string name() const override { return "scripted"; }
+  void on_structure(const StepStructure& structure) override {
+    if (fail_in == "on_structure") throw std::runtime_error("injected");
+    structures.push_back(structure);
+  }
+  StepDecision begin_step(const StepContext& context) override {
+    if (fail_in == "begin_step") throw std::runtime_error("injected");
+    contexts.push_back(context);
+    return {plan ? std::make_shared<const Plan>(*plan) : nullptr, record};
+  }
+  void end_step(const StepOutcome& outcome) override {
+    if (fail_in == "end_step") throw std::runtime_error("injected");
+    outcomes.push_back(outcome);
+  }
+
+  std::optional<Plan> plan = Plan{};
+  bool record = false;
+  std::string fail_in;
+  std::vector<StepStructure> structures;
+  std::vector<StepContext> contexts;
+  std::vector<StepOutcome> outcomes;
+};
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() : policy_(std::make_shared<ScriptedPolicy>()) {
+    install_meter();
+    model_ = std::make_unique<ToyModel>(ToyOptions{.layers = 4});
+  }
+
+  std::unique_ptr<Handle> attach_with(std::int64_t budget_bytes,
+                                      Enforcement enforcement = Enforcement::kSoft) {
+    AttachOptions options;
+    options.policy = policy_;
+    options.parameters = model_->parameters();
+    options.budget_bytes = Bytes(budget_bytes);
+    options.enforcement = enforcement;
+    auto handle = attach(std::move(options));
+    EXPECT_TRUE(handle.has_value());
+    return std::move(*handle);
+  }
+
+  // One forward under the handle, as a step that is left open.
+  at::Tensor forward(Handle& handle, std::int64_t length = 16) {
+    at::Tensor input = at::randn({2, length, 32});
+    handle.begin_step(ShapeKey{2, length});
+    at::Tensor x = input.requires_grad_(true) * 1.0;
+    for (std::size_t i = 0; i < model_->layers.size(); ++i) {
+      const auto layer = model_->layers[i];
+      x = handle.layer(
+          static_cast<std::int64_t>(i),
+          [layer](const at::Tensor& in) { return layer->forward(in); }, x);
+    }
+    return x;
+  }
+
+  // `holds`: what the forward returned lives on until the next one returns, as in `out = model(x)`.
+  std::vector<at::Tensor> train_step(Handle& handle, std::int64_t length = 16, bool holds = false) {
+    model_->clear_gradients();
+    at::manual_seed(3);
+    at::Tensor x = forward(handle, length);
+    if (holds) {
+      x = x.repeat({1, 1, 8});
+      held_ = x;
+    }
+    torch::autograd::backward({x.pow(2).mean()});
+    x = at::Tensor();
+    report_ = handle.end_step();
+    return gradients();
+  }
+
+  [[nodiscard]] std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> gradients;
+    for (const auto& p : model_->parameters()) gradients.push_back(p.grad().clone());
+    return gradients;
+  }
+
+  std::shared_ptr<ScriptedPolicy> policy_;
+  std::unique_ptr<ToyModel> model_;
+  at::Tensor held_;
+  StepReport report_;
+};
+
+inline Plan plan_of(std::vector<Mode> modes) {
+  Plan plan;
+  plan.modes = std::move(modes);
+  return plan;
+}
+
+}  // namespace pudica::testing

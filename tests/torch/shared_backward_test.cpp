@@ -1,0 +1,133 @@
+// Forwards that share a backward, each a step of its own.
+#include <algorithm>
+#include <tuple>
+
+#include "torch/session_fixture.h"
+
+namespace pudica::testing {
+namespace {
+
+class SharedBackwardTest : public SessionTest {
+ protected:
+  // Two forwards, of these lengths, and one backward.
+  std::vector<at::Tensor> pair_step(Handle& handle, std::int64_t first, std::int64_t second) {
+    model_->clear_gradients();
+    at::manual_seed(3);
+    at::Tensor one = forward(handle, first).mean(1);
+    at::Tensor two = forward(handle, second).mean(1);
+    at::Tensor loss = one.mul(two).sum();
+    one = two = at::Tensor();
+    torch::autograd::backward({loss});
+    loss = at::Tensor();
+    report_ = handle.end_step();
+    return gradients();
+  }
+
+  // waiting and following of the latest forwards, oldest first
+  std::vector<std::pair<int, int>> told(std::size_t count) const {
+    std::vector<std::pair<int, int>> out;
+    for (std::size_t k = policy_->contexts.size() - count; k < policy_->contexts.size(); ++k) {
+      const StepContext& context = policy_->contexts[k];
+      out.emplace_back(context.waiting_forwards, context.following_forwards);
+    }
+    return out;
+  }
+};
+
+using Told = std::vector<std::pair<int, int>>;
+
+TEST_F(SharedBackwardTest, ThePolicyIsToldWhatWaitsAndWhatFollows) {
+  auto handle = attach_with(0);
+  pair_step(*handle, 16, 24);
+  EXPECT_EQ(told(2), (Told{{0, 0}, {1, 0}}));
+  pair_step(*handle, 16, 16);
+  EXPECT_EQ(told(2), (Told{{0, 1}, {1, 0}}));
+  train_step(*handle);
+  EXPECT_EQ(told(1), (Told{{0, 1}})) << "expected of what went before";
+  for (int i = 0; i < 5; ++i) train_step(*handle);
+  EXPECT_EQ(told(1), (Told{{0, 0}}));
+}
+
+TEST_F(SharedBackwardTest, APatternOfBackwardsIsFound) {
+  auto handle = attach_with(0);
+  for (int i = 0; i < 5; ++i) {
+    pair_step(*handle, 16, 16);
+    train_step(*handle);
+  }
+  EXPECT_EQ(told(6), (Told{{0, 1}, {1, 0}, {0, 0}, {0, 1}, {1, 0}, {0, 0}}));
+}
+
+TEST_F(SharedBackwardTest, AnOutputThatIsHeldDoesNotWaitOnceItsBackwardRan) {
+  auto handle = attach_with(0);
+  for (int i = 0; i < 3; ++i) train_step(*handle, 16, /*holds=*/true);
+  EXPECT_EQ(told(3), (Told{{0, 0}, {0, 0}, {0, 0}}));
+}
+
+TEST_F(SharedBackwardTest, AForwardThatWasDroppedDoesNotWait) {
+  auto handle = attach_with(0);
+  forward(*handle);
+  train_step(*handle);
+  EXPECT_EQ(told(2), (Told{{0, 0}, {0, 0}}));
+}
+
+TEST_F(SharedBackwardTest, GradientsAreThoseWithoutPlansWhateverTheTwoRunAs) {
+  auto handle = attach_with(0);
+  policy_->plan->revocable = false;
+  const auto expected = pair_step(*handle, 16, 24);
+  for (const bool record : {false, true}) {
+    policy_->record = record;
+    policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});
+    expect_equal(expected, pair_step(*handle, 16, 24));
+    EXPECT_EQ(report_.recomputed_layers, 4) << "of both, in the backward of the second's step";
+  }
+}
+
+// What a layer needs is the same whether its forward had a backward of its own or shared one.
+TEST_F(SharedBackwardTest, TheLastForwardIsMeasuredAsIfItWereAlone) {
+  auto handle = attach_with(0);
+  policy_->record = true;
+  const auto layers_of = [](const StepOutcome& outcome) {
+    std::vector<std::tuple<std::string, std::int32_t, std::int64_t, std::int64_t>> out;
+    for (const SegmentObservation& seen : outcome.segments) {
+      if (seen.layer < 0) continue;
+      out.emplace_back(to_string(seen.key), seen.layer, seen.sample.net_bytes,
+                       seen.sample.peak_bytes);
+    }
+    return out;
+  };
+  for (const Mode mode : {Mode::keep(), Mode::full()}) {
+    SCOPED_TRACE(to_string(mode));
+    policy_->plan = plan_of({mode, mode, mode, mode});
+    train_step(*handle, 24);
+    const auto alone = layers_of(policy_->outcomes.back());
+    ASSERT_GE(alone.size(), 8U);
+    pair_step(*handle, 16, 24);
+    const StepOutcome& shared = policy_->outcomes.back();
+    EXPECT_EQ(layers_of(shared), alone);
+    const auto optimizer =
+        std::ranges::find(shared.segments, SegmentKind::kOptimizer,
+                          [](const SegmentObservation& seen) { return seen.key.kind; });
+    ASSERT_NE(optimizer, shared.segments.end());
+    EXPECT_EQ(optimizer->sample.peak_bytes, 0) << "the other forward's backward is no part of it";
+  }
+}
+
+// The first forward's beginning was not marked: where the last one's backward ends is not known.
+TEST_F(SharedBackwardTest, WhatTheOtherBackwardMayHaveSpoiltIsLeftOut) {
+  auto handle = attach_with(0);
+  model_->clear_gradients();
+  at::Tensor one = forward(*handle, 16).mean(1);
+  policy_->record = true;
+  at::Tensor two = forward(*handle, 24).mean(1);
+  torch::autograd::backward({one.mul(two).sum()});
+  handle->end_step();
+  int backwards = 0;
+  for (const SegmentObservation& seen : policy_->outcomes.back().segments) {
+    EXPECT_NE(seen.key.kind, SegmentKind::kEpilogue);
+    backwards += seen.key.kind == SegmentKind::kBackward ? 1 : 0;
+  }
+  EXPECT_EQ(backwards, 4);
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -33,6 +33,13 @@ void OnlinePredictor::observe(const SegmentKey& segment, const ShapeKey& shape,
   if (entry->second.observe(shape, sample)) ++version_;
 }
 
+void OnlinePredictor::observe_time(const SegmentKey& segment, const ShapeKey& shape,
+                                   double seconds) {
+  const auto entry = models_.find(segment);
+  if (entry == models_.end() || entry->second.dimensions() != shape.size()) return;
+  if (entry->second.observe_time(shape, seconds)) ++version_;
+}
+
 std::optional<SegmentEstimate> OnlinePredictor::predict(const SegmentKey& segment,
                                                         const ShapeKey& shape) const {
   const auto entry = models_.find(segment);

@@ -24,6 +24,7 @@ class OnlinePredictor final : public Predictor {
 
   void observe(const SegmentKey& segment, const ShapeKey& shape,
                const SegmentSample& sample) override;
+  void observe_time(const SegmentKey& segment, const ShapeKey& shape, double seconds) override;
   [[nodiscard]] std::optional<SegmentEstimate> predict(const SegmentKey& segment,
                                                        const ShapeKey& shape) const override;
   [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const override;

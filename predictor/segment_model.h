@@ -38,6 +38,7 @@ class SegmentModel {
 
   // True if predictions may have changed. Requires: shape.size() == dimensions().
   bool observe(const ShapeKey& shape, const SegmentSample& sample);
+  bool observe_time(const ShapeKey& shape, double seconds) { return time_.observe(shape, seconds); }
   // nullopt for a shape with other dimensions.
   [[nodiscard]] std::optional<SegmentEstimate> predict(const ShapeKey& shape) const;
   [[nodiscard]] std::vector<LearnedQuantity> describe() const;

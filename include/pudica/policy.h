@@ -9,6 +9,7 @@
 
 #include "pudica/bytes.h"
 #include "pudica/layer_profile.h"
+#include "pudica/mode.h"
 #include "pudica/plan.h"
 #include "pudica/result.h"
 #include "pudica/shape_key.h"
@@ -67,6 +68,13 @@ struct SegmentObservation {
   SegmentSample sample;
 };
 
+// What running a layer again took: the mean over the layers of a class that ran the mode.
+struct RecomputeTime {
+  std::uint16_t layer_class = 0;
+  Mode mode;
+  double seconds = 0;  // > 0
+};
+
 // What a step did.
 struct StepOutcome {
   StepContext context;
@@ -77,6 +85,7 @@ struct StepOutcome {
   bool overrun = false;
   bool failed = false;  // the step did not end (exception); its measurements are partial
   std::vector<SegmentObservation> segments;  // empty unless recorded
+  std::vector<RecomputeTime> recomputes;     // empty where recorded: segments have them
   std::int64_t recomputed_layers = 0;        // layer calls run again, by plan or after a revocation
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
 };

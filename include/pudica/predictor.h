@@ -63,6 +63,8 @@ class Predictor {
 
   virtual void observe(const SegmentKey& segment, const ShapeKey& shape,
                        const SegmentSample& sample) = 0;
+  // One more time of a segment whose bytes are known; ignored where they are not.
+  virtual void observe_time(const SegmentKey& segment, const ShapeKey& shape, double seconds) = 0;
   // nullopt: nothing is known of this segment.
   [[nodiscard]] virtual std::optional<SegmentEstimate> predict(const SegmentKey& segment,
                                                                const ShapeKey& shape) const = 0;

@@ -33,7 +33,13 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   } else {
     judge(outcome);
   }
-  if (!outcome.segments.empty()) learn(outcome);
+  if (!outcome.segments.empty()) {
+    learn(outcome);
+  } else if (!outcome.recomputes.empty()) {
+    const std::uint64_t version = store_.predictor().version();
+    store_.observe_times(outcome.context.shape, outcome.recomputes);
+    if (store_.predictor().version() != version) plans_.predictions_changed(step_);
+  }
 }
 
 void ControllerImpl::judge(const StepOutcome& outcome) {

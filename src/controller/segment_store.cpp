@@ -83,6 +83,13 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   return report;
 }
 
+void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<RecomputeTime>& times) {
+  for (const RecomputeTime& time : times) {
+    const SegmentKey key{SegmentKind::kRecompute, time.layer_class, time.mode, 0};
+    predictor_->observe_time(key, shape, time.seconds);
+  }
+}
+
 // Gaps in which something was allocated in another step, between layers that were measured: what
 // happens once (a cache that fills) must not be expected for ever.
 std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) const {

@@ -54,6 +54,9 @@ class SegmentStore {
   ObserveReport observe(const StepOutcome& outcome, double forget_above,
                         const ReleasedBytes& released);
 
+  // Of modes that were observed before; the others are passed over.
+  void observe_times(const ShapeKey& shape, const std::vector<RecomputeTime>& times);
+
   // Judges the optimizer's last sample by the base bytes of the step after it. Kept out are a step
   // that left bytes behind (the first one makes the optimizer's state, once) and, under
   // accumulation, a micro-step in which the optimizer did not run.

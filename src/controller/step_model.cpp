@@ -1,6 +1,7 @@
 #include "controller/step_model.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -229,7 +230,22 @@ class Builder {
     return kSecondsPerByte * static_cast<double>(std::max<std::int64_t>(1, bytes));
   }
 
+  // A step of a menu holds less than the one before it and does more again, `full` does all again:
+  // none is dearer than what does more. Times of few samples may say otherwise.
+  static void order_seconds(std::vector<LayerModeCosts>& modes) {
+    double most = std::numeric_limits<double>::infinity();
+    for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) {
+      const bool ordered =
+          mode->mode.kind == Mode::Kind::kSelective || mode->mode.kind == Mode::Kind::kFull;
+      if (!ordered) continue;
+      most = std::min(most, mode->extra_seconds);
+      mode->extra_seconds = most;
+    }
+  }
+
   void finish_seconds(LayerPair& out) const {
+    order_seconds(out.point.modes);
+    order_seconds(out.upper.modes);
     double least = out.point.modes.front().extra_seconds;
     for (const LayerModeCosts& mode : out.point.modes) least = std::min(least, mode.extra_seconds);
     for (LayerModeCosts& mode : out.point.modes) mode.extra_seconds -= least;

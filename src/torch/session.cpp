@@ -149,6 +149,27 @@ std::vector<RecordedCall> Session::recorded_calls() const {
   return recorded;
 }
 
+// Of calls whose recompute was that of their mode, and all of it.
+std::vector<RecomputeTime> Session::recompute_times() const {
+  struct Sum {
+    double seconds = 0;
+    std::int64_t layers = 0;
+  };
+  std::map<std::pair<std::uint16_t, Mode>, Sum> sums;
+  for (const RecordedCall& call : recorded_calls()) {
+    if (call.mode == Mode::keep() || call.disturbed || call.collected || call.on_trial) continue;
+    if (call.recovery_seconds <= 0) continue;
+    Sum& sum = sums[{call.layer_class, call.mode}];
+    sum.seconds += call.recovery_seconds;
+    ++sum.layers;
+  }
+  std::vector<RecomputeTime> times;
+  for (const auto& [key, sum] : sums) {
+    times.push_back({key.first, key.second, sum.seconds / static_cast<double>(sum.layers)});
+  }
+  return times;
+}
+
 void Session::learn_times() {
   for (const Call& call : calls_) {
     double& known = class_forward_us_[call.layer_class];
@@ -198,6 +219,8 @@ StepReport Session::end_step() {
         outcome.segments =
             build_observations(state_->recorder(), recorded_calls(), context_.gradients_present,
                                context_.waiting_forwards > 0);
+      } else if (!decision_.record && !call_failed_ && calls_.size() == structure_.layers.size()) {
+        outcome.recomputes = recompute_times();
       }
       options_.policy->end_step(outcome);
     });

@@ -21,6 +21,7 @@
 #include "torch/residents.h"
 #include "torch/shared_backward.h"
 #include "torch/step_profile.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 
@@ -59,7 +60,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   // In this step. Layers by their place in the step here, and in marks.
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
-  // By tape, in this step.
+  // By tape or by running the layer again, in this step.
   [[nodiscard]] double recovery_seconds(std::int32_t layer) const;
   [[nodiscard]] bool backward_repeated() const { return backward_repeated_.load(); }
   Recorder& recorder() { return recorder_; }
@@ -80,10 +81,11 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::atomic<bool> handed_over_{false};
   std::atomic<bool> backward_repeated_{false};
   mutable std::mutex mutex_;
-  std::set<std::uint16_t> quarantined_;              // guarded by mutex_
-  std::set<std::uint16_t> proven_;                   // guarded by mutex_
-  std::set<std::int32_t> revoked_;                   // guarded by mutex_
-  std::map<std::int32_t, double> recovery_seconds_;  // by tape, in this step; guarded by mutex_
+  std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
+  std::set<std::uint16_t> proven_;                       // guarded by mutex_
+  std::set<std::int32_t> revoked_;                       // guarded by mutex_
+  std::map<std::int32_t, double> recovery_seconds_;      // in this step; guarded by mutex_
+  std::map<std::int32_t, WorkInstant> recompute_began_;  // guarded by mutex_
   std::atomic<bool> any_quarantined_{false};
 };
 
@@ -152,6 +154,7 @@ class Session final : public Handle {
                     const std::vector<at::Tensor>& outputs);
   [[nodiscard]] StepStructure structure_of_step() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
+  [[nodiscard]] std::vector<RecomputeTime> recompute_times() const;
   void learn_times();
   AttachOptions options_;
   std::shared_ptr<DeviceShare> share_;  // null once detached

@@ -19,6 +19,7 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, std::uin
     const std::lock_guard lock(mutex_);
     revoked_.clear();
     recovery_seconds_.clear();
+    recompute_began_.clear();
     plan_ = std::move(plan);
   }
   step_.store(step);
@@ -70,15 +71,23 @@ void StepState::before_recompute(std::int32_t layer) noexcept {
   }
   if (need > 0) registry_->make_room(need);
   mark(MarkKind::kRecomputeBegin, layer);
+  const std::lock_guard lock(mutex_);
+  recompute_began_.insert_or_assign(layer, WorkInstant::now());
 }
 
 void StepState::after_recompute(std::int32_t layer) noexcept {
   layer -= first_layer_.load();
-  if (layer >= 0) mark(MarkKind::kRecomputeEnd, layer);
+  if (layer < 0) return;
+  mark(MarkKind::kRecomputeEnd, layer);
+  const WorkInstant end = WorkInstant::now();
+  const std::lock_guard lock(mutex_);
+  const auto began = recompute_began_.find(layer);
+  if (began != recompute_began_.end()) {
+    recovery_seconds_[layer] += end.seconds_since(began->second);
+  }
 }
 
 void StepState::recovered(std::int32_t layer, double seconds) noexcept {
-  if (!recording_.load()) return;
   const std::lock_guard lock(mutex_);
   recovery_seconds_[layer - first_layer_.load()] += seconds;
 }

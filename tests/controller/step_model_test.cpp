@@ -75,6 +75,32 @@ TEST(StepModel, PutsResidueReleasedAndSecondsTogether) {
   EXPECT_EQ(model->point.head_net_bytes, 13 + 7) << "one layer ran full when it was measured";
 }
 
+TEST(StepModel, NoModeIsDearerThanOneThatDoesMoreAgain) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  const std::vector<double> seconds = {1e-3, 3e-3, 5e-4};  // of selective:0, 1 and 2; full: 2e-3
+  for (std::uint16_t k = 0; k < 3; ++k) {
+    const Mode mode = Mode::selective(k);
+    segments.push_back(segment(key_of(SegmentKind::kForward, mode), 700 - 100 * k, 950));
+    segments.push_back(segment(key_of(SegmentKind::kBackward, mode), -650 + 100 * k, 60));
+    segments.push_back(segment(key_of(SegmentKind::kRecompute, mode), 0, 0, seconds[k]));
+  }
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0}), request_at(kShape));
+  ASSERT_TRUE(model.has_value());
+  const auto& modes = model->point.layers[0].modes;
+  ASSERT_EQ(modes.size(), 5U);
+  EXPECT_DOUBLE_EQ(modes[1].extra_seconds, 5e-4);
+  EXPECT_DOUBLE_EQ(modes[2].extra_seconds, 5e-4);
+  EXPECT_DOUBLE_EQ(modes[3].extra_seconds, 5e-4);
+  EXPECT_DOUBLE_EQ(modes[4].extra_seconds, 2e-3);
+
+  store.observe_times(kShape, {{0, Mode::selective(2), 3e-3}, {7, Mode::full(), 1.0}});
+  const auto again = build_step_model(store, layers_of({0}), request_at(kShape));
+  EXPECT_DOUBLE_EQ(again->point.layers[0].modes[1].extra_seconds, 1e-3) << "measured anew";
+  EXPECT_DOUBLE_EQ(again->point.layers[0].modes[2].extra_seconds, 2e-3) << "full takes no more";
+}
+
 TEST(StepModel, MatchesTheTruthOfTheSyntheticModel) {
   for (const bool gradients : {false, true}) {
     SyntheticSpec spec;

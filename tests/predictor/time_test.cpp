@@ -60,6 +60,20 @@ TEST(TimeFit, FollowsTheLayerThroughNoise) {
   EXPECT_LT(estimate.seconds_sigma, 0.2 * estimate.seconds);
 }
 
+TEST(TimeFit, TimesAloneAreAddedToWhatIsKnown) {
+  TimedPredictor timed;
+  timed.get().observe_time(kForward, {8, 100}, 1.0);
+  EXPECT_FALSE(timed.get().predict(kForward, {8, 100}).has_value()) << "its bytes are not known";
+  timed.observe({8, 60}, 3 * layer_seconds({8, 60}));  // one stall, and nothing else
+  timed.get().observe_time(kForward, {8, 60, 4}, 1.0);
+  for (int i = 0; i < 100; ++i) {
+    const ShapeKey shape = timed.random_shape();
+    timed.get().observe_time(kForward, shape, layer_seconds(shape) * timed.noise(0.05));
+  }
+  EXPECT_LT(relative_error(timed, {8, 300}), 0.05);
+  EXPECT_EQ(timed.get().distinct_shapes(kForward), 1) << "of bytes nothing was said";
+}
+
 TEST(TimeFit, StallsOfTheMachineDoNotMoveIt) {
   TimedPredictor timed;
   for (int i = 0; i < 300; ++i) {

@@ -20,6 +20,14 @@ class FakePredictor final : public Predictor {
     last_[segment] = shape;
     ++version_;
   }
+  void observe_time(const SegmentKey& segment, const ShapeKey& shape, double seconds) override {
+    const auto found = samples_.find(segment);
+    if (found == samples_.end()) return;
+    const auto same = found->second.find(shape);
+    if (same == found->second.end()) return;
+    same->second.seconds = seconds;
+    ++version_;
+  }
   std::optional<SegmentEstimate> predict(const SegmentKey& segment,
                                          const ShapeKey& shape) const override {
     const auto found = samples_.find(segment);

@@ -29,6 +29,26 @@ TEST_F(SessionTest, AppliesThePlanAndTheGradientsStayTheSame) {
   EXPECT_EQ(report_.recomputed_layers, 2) << "two joint segments, recomputed once each";
 }
 
+TEST_F(SessionTest, TellsWhatRecomputingTookInStepsThatAreNotRecorded) {
+  auto handle = attach_with(0);
+  policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});
+  policy_->plan->revocable = false;
+  for (int i = 0; i < 3; ++i) train_step(*handle);
+  const auto& times = policy_->outcomes.back().recomputes;
+  ASSERT_EQ(times.size(), 1U);
+  EXPECT_EQ(times[0].mode, Mode::full());
+  EXPECT_GT(times[0].seconds, 0);
+  EXPECT_LT(times[0].seconds, policy_->outcomes.back().seconds);
+  policy_->plan->joined = {0, 0, 0, 0};
+  policy_->plan->modes = {Mode::full(), Mode::full(), Mode::keep(), Mode::keep()};
+  policy_->plan->joined[1] = 1;
+  train_step(*handle);
+  EXPECT_TRUE(policy_->outcomes.back().recomputes.empty()) << "of two layers as one";
+  policy_->record = true;
+  train_step(*handle);
+  EXPECT_TRUE(policy_->outcomes.back().recomputes.empty()) << "told by its segments";
+}
+
 TEST_F(SessionTest, LearnsTheStructureOnceAndNamesTheLastOfItsClass) {
   auto handle = attach_with(0);
   train_step(*handle);

@@ -4,6 +4,8 @@ trainer: Hugging Face's Trainer on batches of many lengths (the bundled text, by
 anything, with gradient_checkpointing=True, and with pudica at the middle of what recomputing all
 and keeping all take (both measured first). Parameters of all must come out equal.
 
+lightning: the same under Lightning's Trainer, with gradient_checkpointing_enable() on the model.
+
 idle: a plain loop on a 6-layer BERT of width 256 at 8x128 where nothing needs recomputing, with and
 without pudica.
 
@@ -62,9 +64,23 @@ def collate(examples):
             "labels": words.masked_fill(words == 0, -100)}
 
 
+def lines_of_text(options):
+    import torch
+
+    return [torch.tensor(list(line[: options.longest]))
+            for line in TEXT.read_bytes().splitlines() if line]
+
+
+def masked_model(options):
+    import transformers
+
+    return transformers.BertForMaskedLM(bert(
+        options, hidden_size=options.hidden, num_hidden_layers=options.layers,
+        num_attention_heads=4, intermediate_size=4 * options.hidden))
+
+
 def trainer_job(turn, options, way):
     """`way`: checkpointing, budget and config (budget None: without pudica)."""
-    import torch
     import transformers
 
     steps = []  # what pudica says of each
@@ -78,14 +94,11 @@ def trainer_job(turn, options, way):
             if way.get("config"):
                 steps.append(callback.handle.stats()["last_step"])
 
-    lines = [torch.tensor(list(line[: options.longest]))
-             for line in TEXT.read_bytes().splitlines() if line]
     transformers.set_seed(options.seed)
-    model = transformers.BertForMaskedLM(bert(
-        options, hidden_size=options.hidden, num_hidden_layers=options.layers,
-        num_attention_heads=4, intermediate_size=4 * options.hidden))
+    model = masked_model(options)
     trainer = transformers.Trainer(
-        model=model, train_dataset=lines, data_collator=collate, callbacks=[Turns()],
+        model=model, train_dataset=lines_of_text(options), data_collator=collate,
+        callbacks=[Turns()],
         args=transformers.TrainingArguments(
             output_dir=tempfile.mkdtemp(), max_steps=options.steps, report_to=[], use_cpu=True,
             per_device_train_batch_size=options.batch, disable_tqdm=True, save_strategy="no",
@@ -99,6 +112,59 @@ def trainer_job(turn, options, way):
     # The first step of all keeps its layers even with policy full, to try them.
     return {"digest": digest(model),
             "stats": summary(callback.handle.stats()) if way.get("budget") else None,
+            "highest_after_first": max((step["peak_bytes"] for step in steps[1:]), default=0)}
+
+
+def lightning_job(turn, options, way):
+    """`way` as trainer_job's."""
+    import logging
+
+    import lightning.pytorch as pl
+    import torch
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    steps = []
+
+    class Turns(pl.Callback):
+        def on_train_batch_start(self, *unused, **also_unused):
+            turn.begin()
+
+        def on_train_batch_end(self, *unused, **also_unused):
+            turn.end()
+            if way.get("config"):
+                steps.append(callbacks[0].handle.stats()["last_step"])
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = masked_model(options)
+            if way.get("checkpointing"):
+                self.net.gradient_checkpointing_enable()
+
+        def training_step(self, batch, index):
+            return self.net(**batch).loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-4)
+
+    pl.seed_everything(options.seed, verbose=False)
+    module = Module()
+    module.net.train()
+    callbacks = [Turns()]
+    if way.get("budget"):
+        from pudica.lightning import PudicaCallback
+
+        callbacks.insert(
+            0, PudicaCallback(way["budget"], config=way.get("config"), daemon=False))
+    batches = torch.utils.data.DataLoader(
+        lines_of_text(options), options.batch, shuffle=True, collate_fn=collate)
+    pl.Trainer(
+        max_steps=options.steps, max_epochs=-1, accelerator="cpu", callbacks=callbacks,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tempfile.mkdtemp(),
+    ).fit(module, batches)
+    return {"digest": digest(module.net),
+            "stats": summary(callbacks[0].handle.stats()) if way.get("budget") else None,
             "highest_after_first": max((step["peak_bytes"] for step in steps[1:]), default=0)}
 
 
@@ -145,7 +211,8 @@ def work(pipe, job, options, way):
     import torch
 
     torch.set_num_threads(1)
-    pipe.send({"trainer": trainer_job, "idle": idle_job}[job](Turn(pipe), options, way))
+    jobs = {"trainer": trainer_job, "lightning": lightning_job, "idle": idle_job}
+    pipe.send(jobs[job](Turn(pipe), options, way))
 
 
 def interleave(job, options, ways, steps):
@@ -187,33 +254,33 @@ def compare(seconds, reports, base):
             "parameters_equal": len({report["digest"] for report in reports.values()}) == 1}
 
 
-def trainer_benchmark(options, folder):
+def budget_benchmark(job, options, folder):
     configs = {}
     for policy in ("none", "full"):
         configs[policy] = str(folder / f"{policy}.json")
         pathlib.Path(configs[policy]).write_text(json.dumps({"policy": policy}))
     _, reports = interleave(
-        "trainer", options,
+        job, options,
         {p: {"budget": AMPLE, "config": config} for p, config in configs.items()}, options.steps)
     keep_all, floor = (reports[p]["highest_after_first"] for p in ("none", "full"))
     budget = (floor + keep_all) // 2
     ways = {"plain": {}, "gradient_checkpointing": {"checkpointing": True},
             "pudica": {"budget": budget}}
-    seconds, reports = interleave("trainer", options, ways, options.steps)
+    seconds, reports = interleave(job, options, ways, options.steps)
     found = compare(seconds, reports, "plain")
     return {"floor_bytes": floor, "keep_all_bytes": keep_all, "budget_bytes": budget, **found}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=300, help="of the Trainer")
+    parser.add_argument("--steps", type=int, default=300, help="of a Trainer")
     parser.add_argument("--idle-steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--longest", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=["trainer", "idle"])
+    parser.add_argument("--only", choices=["trainer", "lightning", "idle"])
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     if min(options.steps, options.idle_steps) < WARMUP + 10:
@@ -226,13 +293,14 @@ def main():
         "machine": {"processor": platform.processor() or platform.machine(),
                     "cores": os.cpu_count()},
         "versions": {name: importlib.metadata.version(name)
-                     for name in ("torch", "transformers", "accelerate")},
+                     for name in ("torch", "transformers", "accelerate", "lightning")},
         "clock": "CPU time of each process, one thread",
     }
     with tempfile.TemporaryDirectory() as folder:
-        if options.only != "idle":
-            result["trainer"] = trainer_benchmark(options, pathlib.Path(folder))
-        if options.only != "trainer":
+        for job in ("trainer", "lightning"):
+            if options.only in (None, job):
+                result[job] = budget_benchmark(job, options, pathlib.Path(folder))
+        if options.only in (None, "idle"):
             ways = {"plain": {}, "pudica": {"budget": AMPLE}}
             result["idle"] = compare(
                 *interleave("idle", options, ways, options.idle_steps), "plain")

@@ -1,0 +1,228 @@
+// How well the extra time of a plan is predicted: the policy pudica learns the demo's model in
+// steps of varying length, then random plans over its menu run beside steps that keep everything,
+// and their extra time (process CPU clock, median over interleaved rounds) is set against the sum
+// of the modes' learned times. Plans predicted to cost less than 5 % of a step are passed over.
+// Usage: menu_bench [--calls ROUNDS] [--json FILE]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <malloc.h>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include "bench/harness.h"
+#include "bench/model_steps.h"
+#include "pudica/controller.h"
+#include "train/random.h"
+
+namespace pudica {
+namespace {
+
+constexpr std::uint64_t kSeed = 11;
+constexpr std::int64_t kBatch = 8;
+constexpr std::int64_t kLongest = 256;
+constexpr int kLearningSteps = 60;
+constexpr std::size_t kPlans = 30;
+constexpr double kLeastShare = 0.05;  // of a step, predicted
+
+// Lets the controller plan, or hands out a plan of ours, of which the controller hears nothing.
+class SteeredPolicy final : public Policy {
+ public:
+  SteeredPolicy() : controller_(make_controller({})) {}
+  [[nodiscard]] std::string name() const override { return "steered"; }
+  [[nodiscard]] bool wants_menus() const override { return controller_->wants_menus(); }
+  void on_structure(const StepStructure& structure) override {
+    controller_->on_structure(structure);
+  }
+  StepDecision begin_step(const StepContext& context) override {
+    context_ = context;
+    return forced_ ? StepDecision{forced_, false} : controller_->begin_step(context);
+  }
+  void end_step(const StepOutcome& outcome) override {
+    if (!forced_) controller_->end_step(outcome);
+  }
+
+  void force(PlanPtr plan) { forced_ = std::move(plan); }
+  [[nodiscard]] Result<StepCosts> costs(const ShapeKey& shape) const {
+    StepContext context = context_;
+    context.shape = shape;
+    return controller_->costs(context);
+  }
+
+ private:
+  std::unique_ptr<Controller> controller_;
+  StepContext context_;
+  PlanPtr forced_;
+};
+
+struct RandomPlan {
+  PlanPtr plan;
+  double predicted_seconds = 0;
+  std::vector<double> measured_shares;  // of the steps beside it, which keep everything
+};
+
+PlanPtr plan_of(const StepCosts& costs, const std::vector<std::uint8_t>& choice) {
+  auto plan = std::make_shared<Plan>();
+  plan->id = 1;
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    plan->modes.push_back(costs.layers[i].modes[choice[i]].mode);
+  }
+  // Hook-free where kept, and no more held ready to be revoked than a plan that is sure to fit.
+  plan->revocable = false;
+  plan->predicted_peak_bytes = Bytes(1);
+  return plan;
+}
+
+// Of each plan another share of the layers is not kept, each in any of its modes.
+std::vector<RandomPlan> draw_plans(const StepCosts& costs) {
+  train::Random random(kSeed);
+  std::vector<RandomPlan> plans;
+  for (int tries = 0; plans.size() < kPlans && tries < 10000; ++tries) {
+    const std::uint64_t percent = 10 + random.below(91);
+    std::vector<std::uint8_t> choice;
+    for (const LayerCosts& layer : costs.layers) {
+      const bool kept = random.below(100) >= percent;
+      std::uint64_t mode = 0;
+      while (kept && layer.modes[mode].mode != Mode::keep()) ++mode;
+      if (!kept) mode = random.below(layer.modes.size());
+      choice.push_back(static_cast<std::uint8_t>(mode));
+    }
+    const double predicted = step_extra_seconds(costs, choice);
+    if (predicted < kLeastShare * costs.step_seconds) continue;
+    plans.push_back({plan_of(costs, choice), predicted, {}});
+  }
+  return plans;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::vector<double> ranks(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return values[i]; });
+  std::vector<double> out(values.size());
+  for (std::size_t k = 0; k < order.size(); ++k) out[order[k]] = static_cast<double>(k);
+  return out;
+}
+
+// Spearman's, for values without ties.
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const std::vector<double> ranks_a = ranks(a);
+  const std::vector<double> ranks_b = ranks(b);
+  const auto n = static_cast<double>(a.size());
+  double squares = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) squares += std::pow(ranks_a[k] - ranks_b[k], 2);
+  return 1 - 6 * squares / (n * (n * n - 1));
+}
+
+// The peak of a step that keeps everything, and what is live before it.
+std::pair<Bytes, Bytes> measure_range(bench::ModelSteps& model) {
+  const train::TensorBatch batch = bench::random_batch(kBatch, kLongest, kSeed);
+  model.step(nullptr, batch);
+  const c10::Device device(c10::kCPU);
+  const Bytes base = bytes_in_use(device);
+  reset_peak_bytes(device);
+  model.step(nullptr, batch);
+  return {base, peak_bytes_in_use(device)};
+}
+
+StepCosts learn(bench::ModelSteps& model, Handle& handle, const SteeredPolicy& policy,
+                std::int64_t length) {
+  train::Random random(kSeed);
+  for (int i = 0; i < kLearningSteps; ++i) {
+    const auto drawn = static_cast<std::int64_t>(48 + random.below(kLongest - 47));
+    model.step(&handle, bench::random_batch(kBatch, drawn, random.next()));
+  }
+  auto costs = policy.costs({kBatch, length});
+  if (costs) return std::move(*costs);
+  std::fprintf(stderr, "menu_bench: nothing was learned: %s\n", costs.error().message.c_str());
+  std::exit(1);
+}
+
+// A step that keeps everything goes before and after each plan's: the machine drifts.
+void run_rounds(bench::ModelSteps& model, Handle& handle, SteeredPolicy& policy,
+                const train::TensorBatch& batch, std::int64_t rounds,
+                std::vector<RandomPlan>& plans, std::vector<double>& kept_seconds) {
+  auto keep = std::make_shared<Plan>();
+  keep->id = 2;
+  keep->revocable = false;
+  keep->predicted_peak_bytes = Bytes(1);
+  const auto step_with = [&](PlanPtr plan) {
+    policy.force(std::move(plan));
+    return model.step(&handle, batch);
+  };
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    double before = step_with(keep);
+    for (RandomPlan& item : plans) {
+      const double planned = step_with(item.plan);
+      const double after = step_with(keep);
+      item.measured_shares.push_back(2 * planned / (before + after) - 1);
+      kept_seconds.push_back(after);
+      before = after;
+    }
+  }
+  policy.force(nullptr);
+}
+
+int run(int argc, char** argv) {
+  const bench::Arguments arguments = bench::parse_arguments(argc, argv, /*calls=*/12);
+  // The C library gives memory back and gets it anew, page by page, whenever the heap's top has
+  // shrunk: more than what is measured here, and by turns in one plan's steps or the other's.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  install_meter();
+  at::set_num_threads(1);
+  bench::ModelSteps model(kLongest, kSeed);
+  const auto [base, peak] = measure_range(model);
+  bench::Report report("menu", kSeed);
+  for (const std::int64_t length : {96, 224}) {
+    const auto policy = std::make_shared<SteeredPolicy>();
+    AttachOptions options;
+    options.policy = policy;
+    options.parameters = model.parameters();
+    options.budget_bytes = base + Bytes((peak - base).count() * 45 / 100);
+    const auto handle = bench::attach_or_exit(std::move(options));
+    const StepCosts costs = learn(model, *handle, *policy, length);
+    std::vector<RandomPlan> plans = draw_plans(costs);
+    if (plans.size() < kPlans) {
+      std::fprintf(stderr, "menu_bench: %zu plans of 5 %% and more, expected %zu\n", plans.size(),
+                   kPlans);
+      return 1;
+    }
+    const train::TensorBatch batch = bench::random_batch(kBatch, length, kSeed + 1);
+    std::vector<double> kept_seconds;
+    run_rounds(model, *handle, *policy, batch, arguments.calls, plans, kept_seconds);
+    const double step = median(kept_seconds);
+    std::vector<double> errors;
+    std::vector<double> predicted;
+    std::vector<double> measured;
+    for (const RandomPlan& plan : plans) {
+      predicted.push_back(plan.predicted_seconds / step);
+      measured.push_back(median(plan.measured_shares));
+      errors.push_back(std::abs(predicted.back() / measured.back() - 1));
+    }
+    const std::string at = " at " + std::to_string(kBatch) + "x" + std::to_string(length);
+    report.add("error of predicted extra time" + at, "share", errors);
+    report.add("rank correlation over 30 plans" + at, "", {rank_correlation(predicted, measured)});
+    report.add("predicted extra time of the plans" + at, "step", predicted);
+    report.add("measured extra time of the plans" + at, "step", measured);
+    report.add("predicted / measured step that keeps all" + at, "ratio",
+               {costs.step_seconds / step});
+    report.add("modes of a layer" + at, "", {static_cast<double>(costs.layers[1].modes.size())});
+  }
+  return report.write(arguments);
+}
+
+}  // namespace
+}  // namespace pudica
+
+int main(int argc, char** argv) { return pudica::run(argc, argv); }

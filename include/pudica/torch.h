@@ -44,6 +44,14 @@ struct LayerOptions {
   std::size_t telling_inputs = std::numeric_limits<std::size_t>::max();
 };
 
+// Which tensors selective modes may drop, by the operator that made them: "addmm" or "aten::addmm",
+// a * at the end stands for any rest. Modes `keep` and `full`, and revocation, are not bound.
+struct MenuRules {
+  std::vector<std::string> keep_operators;  // never run again: what they made stays
+  // What they made and a layer saves is dropped in every selective mode, where it can be recovered.
+  std::vector<std::string> recompute_operators;
+};
+
 struct AttachOptions {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
@@ -56,6 +64,7 @@ struct AttachOptions {
   // the meter was installed. May be empty.
   std::vector<at::Tensor> parameters;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
+  MenuRules menu_rules;
 };
 
 // What one step did, for reports.
@@ -170,7 +179,8 @@ class Handle {
 };
 
 // Attaches to this process's allocator and autograd engine. With PUDICA_DISABLE=1 the handle is
-// inert. Errors: kInvalidArgument (negative budget, a device that is neither CPU nor CUDA),
+// inert. Errors: kInvalidArgument (negative budget, a device that is neither CPU nor CUDA, a rule
+// that names no operator of this process),
 // kUnavailable (the hook layer's self-test failed).
 Result<std::unique_ptr<Handle>> attach(AttachOptions options);
 

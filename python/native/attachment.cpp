@@ -71,6 +71,8 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   attach_options.policy = policy_;
   attach_options.parameters = std::move(parameters);
   attach_options.device = c10::Device(settings.device);
+  attach_options.menu_rules = {settings.config.planner.keep_operators,
+                               settings.config.planner.recompute_operators};
   if (reporting_) {
     attach_options.next_budget = [this, reporting = reporting_]() -> std::optional<Bytes> {
       auto wish = reporting->next_budget();

@@ -51,6 +51,8 @@ struct Config {
   struct Planner {
     std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kSelective, Mode::Kind::kFull};
     std::int64_t frontier_limit = 2048;
+    std::vector<std::string> keep_operators;       // names, a * at the end stands for any rest
+    std::vector<std::string> recompute_operators;  // likewise
     bool operator==(const Planner&) const = default;
   };
   struct Margin {

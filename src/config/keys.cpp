@@ -81,6 +81,27 @@ bool read_menu(const json& value, Config& config) {
   return true;
 }
 
+// "addmm", "aten::addmm", "_scaled_dot_product_*"
+bool is_operator_name(std::string_view text) {
+  if (text.ends_with('*')) text.remove_suffix(1);
+  return std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == ':';
+  });
+}
+
+bool read_operators(const json& value, std::vector<std::string>& out) {
+  if (!value.is_array()) return false;
+  std::vector<std::string> names;
+  for (const json& name : value) {
+    if (!name.is_string()) return false;
+    names.push_back(name.get<std::string>());
+    if (names.back().empty() || !is_operator_name(names.back())) return false;
+  }
+  out = std::move(names);
+  return true;
+}
+
 bool is_word(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
@@ -108,7 +129,7 @@ bool read_policy(const json& value, Config& config) {
 
 constexpr std::array<std::string_view, 5> kLogLevels{"off", "error", "warn", "info", "debug"};
 
-constexpr std::array<Key, 17> kKeys{{
+constexpr std::array<Key, 19> kKeys{{
     {"budget", "string or number", "auto, bytes (600MiB, 4096) or a fraction from 0.0 to 1.0",
      "bytes", "\"auto\"", &read_budget},
     {"warmup.mode", "string", "revocable or sheltered", "", "\"revocable\"", &read_warmup_mode},
@@ -138,6 +159,12 @@ constexpr std::array<Key, 17> kKeys{{
      [](const json& v, Config& c) {
        return read_integer(v, {256, 65536}, c.planner.frontier_limit);
      }},
+    {"planner.keep_operators", "list of strings",
+     "names of operators such as aten::addmm; a * at the end stands for any rest", "", "[]",
+     [](const json& v, Config& c) { return read_operators(v, c.planner.keep_operators); }},
+    {"planner.recompute_operators", "list of strings",
+     "names of operators such as aten::gelu; a * at the end stands for any rest", "", "[]",
+     [](const json& v, Config& c) { return read_operators(v, c.planner.recompute_operators); }},
     {"margin.revocation_rate", "number", "above 0, to 0.5", "share of steps", "0.01",
      [](const json& v, Config& c) {
        return read_number(v, {0, 0.5}, c.margin.revocation_rate);

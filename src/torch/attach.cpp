@@ -8,6 +8,7 @@
 #include "pudica/controller.h"
 #include "pudica/torch.h"
 #include "torch/forwarding_engine.h"
+#include "torch/menu_rules.h"
 #include "torch/meter.h"
 #include "torch/session.h"
 
@@ -138,6 +139,11 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
   if (!options.device.is_cpu() && !options.device.is_cuda()) {
     return invalid_argument("cannot attach to device " + options.device.str() +
                             "; expected cpu or cuda");
+  }
+  if (const auto rule = hooks::rule_without_operator(options.menu_rules)) {
+    return invalid_argument("a rule of the menu names '" + *rule +
+                            "'; expected the name of an operator that torch knows, such as "
+                            "aten::addmm, or its beginning and a *");
   }
   hooks::Meter* meter = hooks::meter_for(options.device);
   if (meter == nullptr) {

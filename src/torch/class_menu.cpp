@@ -44,7 +44,7 @@ void ClassTapes::collected(const Collection& call) {
     if (++collections_ < kCollections) return;
     searching_ = true;
   }
-  auto menu = find_menu(call, kMostSteps);
+  auto menu = find_menu(call, kMostSteps, rules_);
   const std::lock_guard lock(mutex_);
   menu_ = std::move(menu);
   searching_ = false;

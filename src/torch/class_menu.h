@@ -5,11 +5,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Storage.h>
 
 #include "pudica/policy.h"
+#include "torch/menu_rules.h"
 #include "torch/tape.h"
 
 namespace pudica::hooks {
@@ -48,11 +50,14 @@ struct Collection {
 // as operator_work.h has it, so that what is chosen does not depend on a clock, nor on the shape
 // where the layer's tensors grow alike with it. Candidates reproduce themselves to the bit: each is
 // recovered once and compared. Null: nothing can be dropped. (menu_finder.cpp)
-std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps);
+std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps,
+                                           const MenuRules& rules = {});
 
 // The tapes of one layer class: collects until its menu is known. Thread-safe.
 class ClassTapes {
  public:
+  explicit ClassTapes(MenuRules rules = {}) : rules_(std::move(rules)) {}
+
   // The next call of the class is to be collected.
   [[nodiscard]] bool wants_collection() const;
   void collected(const Collection& call);
@@ -69,6 +74,7 @@ class ClassTapes {
   static constexpr int kMostStrangers = 16;
   static constexpr std::size_t kMostSteps = 5;
 
+  const MenuRules rules_;
   mutable std::mutex mutex_;
   int collections_ = 0;
   bool searching_ = false;

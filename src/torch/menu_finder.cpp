@@ -49,8 +49,14 @@ bool same_bytes(const c10::Storage& left, const c10::Storage& right) {
 
 class MenuFinder {
  public:
-  explicit MenuFinder(const Collection& call)
-      : call_(call), tape_(call.tape), of_parameters_(made_of_parameters(call.tape)) {
+  MenuFinder(const Collection& call, const MenuRules& rules)
+      : call_(call),
+        rules_(rules),
+        tape_(call.tape),
+        of_parameters_(made_of_parameters(call.tape)) {
+    for (const Tape::Entry& entry : tape_.entries()) {
+      barred_.push_back(is_any_of(rules.keep_operators, entry));
+    }
     for (std::size_t slot = 0; slot < call.slot_storage.size(); ++slot) {
       const std::int32_t storage = call.slot_storage[slot];
       if (storage == Tape::kNone || storage_slot(storage) != nullptr) continue;
@@ -66,7 +72,9 @@ class MenuFinder {
     choose_packed(recoverable);
     measure_work();
     std::vector<Point> hull = lower_hull(points());
-    if (!packed_.empty()) hull.insert(hull.begin(), Point{});
+    Point least = always_dropped();
+    const bool is_first = hull.empty() || hull.front().freed > least.freed;
+    if (!packed_.empty() && is_first) hull.insert(hull.begin(), std::move(least));
     thin(hull, most_steps);
     auto menu = std::make_shared<ClassMenu>();
     menu->signature = tape_.signature();
@@ -89,6 +97,19 @@ class MenuFinder {
   // and stay.
   [[nodiscard]] bool is_activation(std::size_t storage) const {
     return !tape_.stored()[storage].external && !of_parameters_[storage];
+  }
+
+  static bool is_any_of(const std::vector<std::string>& rules, const Tape::Entry& entry) {
+    return std::ranges::any_of(
+        rules, [&entry](const std::string& rule) { return is_named(rule, entry.facts->name); });
+  }
+
+  // The last operator that wrote it.
+  [[nodiscard]] bool is_to_be_dropped(std::size_t storage) const {
+    const auto& writers = tape_.stored()[storage].writers;
+    if (writers.empty()) return false;
+    const Tape::Entry& entry = tape_.entries()[static_cast<std::size_t>(writers.back())];
+    return is_any_of(rules_.recompute_operators, entry);
   }
 
   [[nodiscard]] bool is_large(std::int64_t bytes) const {
@@ -175,7 +196,8 @@ class MenuFinder {
     }
   }
 
-  Point evaluate(std::vector<std::size_t> chosen, bool& feasible) const {
+  // `bound`: by the rules.
+  Point evaluate(std::vector<std::size_t> chosen, bool bound, bool& feasible) const {
     StorageSet drop(tape_.stored().size(), false);
     Point point;
     for (const std::size_t i : chosen) {
@@ -185,7 +207,9 @@ class MenuFinder {
     const Closure closure = tape_.closure(drop);
     feasible = closure.feasible;
     for (std::size_t e = 0; e < closure.entries.size(); ++e) {
-      if (closure.entries[e]) point.work += work_[e] / work_unit_;
+      if (!closure.entries[e]) continue;
+      point.work += work_[e] / work_unit_;
+      feasible = feasible && !(bound && barred_[e]);
     }
     point.chosen = std::move(chosen);
     return point;
@@ -194,23 +218,42 @@ class MenuFinder {
   std::vector<Point> points() const {
     std::vector<Point> out;
     bool feasible = false;
+    const Point always = always_dropped();
     if (candidates_.size() <= kMostExhaustive) {
+      std::uint32_t required = 0;
+      for (const std::size_t i : always.chosen) required |= 1U << i;
       for (std::uint32_t set = 1; set < (1U << candidates_.size()); ++set) {
+        if ((set & required) != required) continue;
         std::vector<std::size_t> chosen;
         for (std::size_t i = 0; i < candidates_.size(); ++i) {
           if ((set >> i & 1U) != 0) chosen.push_back(i);
         }
-        Point point = evaluate(std::move(chosen), feasible);
+        Point point = evaluate(std::move(chosen), /*bound=*/true, feasible);
         if (feasible) out.push_back(std::move(point));
       }
       return out;
     }
-    Point now;
-    while (const auto next = cheapest_next(now)) {
+    Point now = always;
+    if (!now.chosen.empty()) out.push_back(now);
+    while (const auto next = cheapest_next(now, /*bound=*/true)) {
       now = next->point;
       out.push_back(now);
     }
     return out;
+  }
+
+  // What the rules want dropped, as far as it can be recovered within them.
+  Point always_dropped() const {
+    Point now;
+    bool feasible = false;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (!is_to_be_dropped(candidates_[i].storage)) continue;
+      std::vector<std::size_t> chosen = now.chosen;
+      chosen.push_back(i);
+      Point point = evaluate(std::move(chosen), /*bound=*/true, feasible);
+      if (feasible) now = std::move(point);
+    }
+    return now;
   }
 
   struct Next {
@@ -219,7 +262,7 @@ class MenuFinder {
   };
 
   // The candidate with the least further work per byte, added.
-  std::optional<Next> cheapest_next(const Point& now) const {
+  std::optional<Next> cheapest_next(const Point& now, bool bound) const {
     double best_price = std::numeric_limits<double>::infinity();
     std::optional<Next> best;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -227,7 +270,7 @@ class MenuFinder {
       std::vector<std::size_t> chosen = now.chosen;
       chosen.push_back(i);
       bool feasible = false;
-      Point point = evaluate(std::move(chosen), feasible);
+      Point point = evaluate(std::move(chosen), bound, feasible);
       const double price = static_cast<double>(std::max<std::int64_t>(0, point.work - now.work)) /
                            static_cast<double>(point.freed - now.freed);
       if (!feasible || price >= best_price) continue;
@@ -306,7 +349,7 @@ class MenuFinder {
   void add_order(ClassMenu& menu) const {
     Point now;
     double seconds = 0;
-    while (const auto next = cheapest_next(now)) {
+    while (const auto next = cheapest_next(now, /*bound=*/false)) {
       StorageSet drop(tape_.stored().size(), false);
       for (const std::size_t i : next->point.chosen) drop[candidates_[i].storage] = true;
       const double with = std::max(seconds, tape_.closure(drop).seconds);
@@ -331,12 +374,14 @@ class MenuFinder {
   }
 
   const Collection& call_;
+  const MenuRules& rules_;
   Tape& tape_;
   StorageSet of_parameters_;
   std::vector<std::pair<std::int32_t, std::uint32_t>> first_slot_;
   std::int64_t saved_bytes_ = 0;
   std::vector<Candidate> candidates_;
   std::vector<std::int64_t> work_;  // by operator
+  std::vector<bool> barred_;        // by operator: the rules say that it is not to run again
   std::int64_t work_unit_ = 0;
   std::int64_t byte_unit_ = 0;
   std::vector<std::uint32_t> packed_;
@@ -346,9 +391,10 @@ class MenuFinder {
 
 }  // namespace
 
-std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps) {
+std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps,
+                                           const MenuRules& rules) {
   if (call.tape.incomplete()) return nullptr;
-  return MenuFinder(call).find(most_steps);
+  return MenuFinder(call, rules).find(most_steps);
 }
 
 }  // namespace pudica::hooks

@@ -58,7 +58,7 @@ std::uint16_t Session::class_of(const std::string& name, const std::vector<at::T
   class_names_.push_back(name);
   class_forward_us_.push_back(0);
   const bool tapes = options_.policy->wants_menus() && tape_available();
-  class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>() : nullptr);
+  class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>(options_.menu_rules) : nullptr);
   return id;
 }
 

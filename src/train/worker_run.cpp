@@ -53,6 +53,7 @@ class RunImpl final : public TrainingRun {
     attach_options.next_budget = setup.next_budget;
     attach_options.parameters = model_->parameters();
     attach_options.device = device_;
+    attach_options.menu_rules = setup.menu_rules;
     auto handle = attach(std::move(attach_options));
     if (!handle) return handle.error();
     handle_ = std::move(*handle);

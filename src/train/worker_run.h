@@ -32,6 +32,7 @@ struct RunSetup {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
   std::function<std::optional<Bytes>()> next_budget;  // as AttachOptions::next_budget
+  MenuRules menu_rules;                               // likewise
 };
 
 // Trains from the seed on. Only one lives at a time in a process (one handle a device). Not

@@ -54,6 +54,8 @@ TEST(Config, ReadsEveryKey) {
   EXPECT_EQ(config.predictor.max_samples_per_segment, 4);
   EXPECT_THAT(config.planner.menu, ElementsAre(Mode::Kind::kFull, Mode::Kind::kKeep));
   EXPECT_EQ(config.planner.frontier_limit, 4096);
+  EXPECT_THAT(config.planner.keep_operators, ElementsAre("aten::addmm", "_scaled_*"));
+  EXPECT_THAT(config.planner.recompute_operators, ElementsAre("gelu"));
   EXPECT_EQ(config.margin.revocation_rate, 0.5);
   EXPECT_EQ(config.cache.capacity, 1);
   EXPECT_EQ(config.policy, "mimose:rule=code:buffer=0.1");

@@ -7,15 +7,15 @@ import copy
 import random
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
-_Plain = list[tuple[dict[str, Any], dict[str, Any]]]
-_PlainOfClasses = list[tuple[type, dict[str, Any]]]
 _CONTAINERS = (list, dict, set)
-_PLAIN = (bool, int, float, str, type(None), *_CONTAINERS)
+_PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NOT_THE_USERS = ("torch", "builtins")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
@@ -27,7 +27,7 @@ def random_states() -> tuple[Any, Any]:
 
 
 def restore_random_states(states: tuple[Any, Any]) -> str:
-    """Puts them back; whose was drawn from in between, empty: none."""
+    """Puts them back; whose was drawn from in between, empty: nobody's."""
     drawn = ""
     python_state, numpy_state = states
     if random.getstate() != python_state:
@@ -42,40 +42,94 @@ def restore_random_states(states: tuple[Any, Any]) -> str:
     return drawn
 
 
-def plain_attributes(modules: Iterable[nn.Module]) -> _Plain:
-    """Each module's own dict with the numbers and texts in it, and copies of its containers."""
-    return [(vars(module), _plain_in(vars(module), "_")) for module in modules]
+class GeneratorStates:
+    """Python's and numpy's, and those of generators among `values` that are nobody's default."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        own = {id(v): v for v in values if isinstance(v, torch.Generator) and not _is_default(v)}
+        self._own = [(generator, generator.get_state()) for generator in own.values()]
+        self._global = random_states()
+
+    def restore(self) -> str:
+        """Puts them back; which was drawn from in between, empty: none."""
+        drawn = restore_random_states(self._global)
+        drawn = f"{drawn} random" if drawn else ""
+        for generator, state in self._own:
+            if not torch.equal(generator.get_state(), state):
+                generator.set_state(state)
+                drawn = "a torch.Generator of its own"
+        return drawn
 
 
-def restore_plain_attributes(before: _Plain) -> None:
-    """What of it changed since; containers stay the same objects."""
-    for attributes, values in before:
-        for key, value in _changes(attributes, values):
-            attributes[key] = value
+def _is_default(generator: torch.Generator) -> bool:
+    cuda = torch.cuda.default_generators if generator.device.type == "cuda" else ()
+    return any(generator is one for one in (torch.default_generator, *cuda))
 
 
-def users_classes(modules: Iterable[nn.Module]) -> list[type]:
+class Kept:
+    """What modules and those of their classes that are not torch's keep on themselves: of modules
+    all that attributes and buffers name, of classes plain values and tensors; of lists, dicts and
+    sets what is in them. `copies`: also the values of tensors that are no buffers."""
+
+    def __init__(self, modules: Iterable[nn.Module], *, copies: bool) -> None:
+        modules = list(modules)
+        self._of_modules = [(vars(m), _kept_in(vars(m), _is_the_users)) for m in modules]
+        self._buffers = [(m._buffers, dict(m._buffers)) for m in modules if m._buffers]
+        self._of_classes = [
+            (kind, _kept_in(vars(kind), _is_plain)) for kind in _users_classes(modules)
+        ]
+        self._tensors = [
+            (name, tensor, tensor._version, tensor.detach().clone() if copies else None)
+            for name, tensor in self._named()
+            if isinstance(tensor, torch.Tensor) and not tensor.is_inference()
+        ]
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        for _, values in [*self._of_modules, *self._of_classes]:
+            yield from values.items()
+
+    def values(self) -> Iterator[Any]:
+        return (value for _, value in self._named())
+
+    def restore(self) -> str:
+        """What of it changed since; containers stay the same objects. Gives the name of a tensor
+        that was written in place, empty: none."""
+        for attributes, values in [*self._of_modules, *self._buffers]:
+            for key, value in _changes(attributes, values):
+                attributes[key] = value
+        for kind, values in self._of_classes:
+            for key, value in _changes(vars(kind), values):
+                type.__setattr__(kind, key, value)
+        written = ""
+        for name, tensor, version, before in self._tensors:
+            if tensor._version != version:
+                written = name
+                if before is not None:
+                    tensor.data.copy_(before)  # .data: backwards count the versions they see
+        return written
+
+
+def _is_the_users(key: str, value: Any) -> bool:
+    return key not in _OF_EVERY_MODULE
+
+
+def _is_plain(key: str, value: Any) -> bool:
+    return isinstance(value, _PLAIN) and not key.startswith("__")
+
+
+def _users_classes(modules: Iterable[nn.Module]) -> list[type]:
     """The classes of modules and their bases, but for torch's."""
     kinds = {kind: None for module in modules for kind in type(module).__mro__}
     return [kind for kind in kinds if kind.__module__.partition(".")[0] not in _NOT_THE_USERS]
 
 
-def plain_class_attributes(kinds: Iterable[type]) -> _PlainOfClasses:
-    """As plain_attributes(), of what classes keep on themselves."""
-    return [(kind, _plain_in(vars(kind), "__")) for kind in kinds]
-
-
-def restore_plain_class_attributes(before: _PlainOfClasses) -> None:
-    for kind, values in before:
-        for key, value in _changes(vars(kind), values):
-            type.__setattr__(kind, key, value)
-
-
-def _plain_in(attributes: Mapping[str, Any], hidden: str) -> dict[str, Any]:
+def _kept_in(
+    attributes: Mapping[str, Any], wanted: Callable[[str, Any], bool]
+) -> dict[str, Any]:
     return {
         key: copy.copy(value) if type(value) in _CONTAINERS else value
         for key, value in attributes.items()
-        if isinstance(value, _PLAIN) and not key.startswith(hidden)
+        if wanted(key, value)
     }
 
 
@@ -111,7 +165,9 @@ def _changed(now: Any, then: Any) -> bool:
     return bool(now != then)
 
 
-def without_hooks(modules: Iterable[nn.Module]) -> _Plain:
+def without_hooks(
+    modules: Iterable[nn.Module],
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Takes the forward hooks of modules away; gives what each module's dict is to be updated
     with to bring them back."""
     taken = []

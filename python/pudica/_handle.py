@@ -9,7 +9,7 @@ import operator
 import os
 import pathlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Union
 
 import torch
@@ -24,11 +24,13 @@ from ._errors import AttachError, ShapeError, StateError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
 from ._inert import InertHandle
 from ._layers import class_word
+from ._parts import Parts
 from ._shape import ShapeReader
 
 _log = logging.getLogger("pudica")
 _STATE_SCHEMA = "pudica.python-state/1"
 _LEVELS = {"w": logging.WARNING, "i": logging.INFO, "d": logging.DEBUG}
+_MOST_WORDS = 1 << 14
 _OVERRUN, _INFEASIBLE = 2, 4  # of what a step's end reports
 
 # Modules that carry the hooks of a handle.
@@ -53,10 +55,10 @@ class Handle:
         self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
-        self._words = {id(layer): class_id(layer) for layer in layers}
-        self._buffers = {
-            id(layer): [b for b in layer.buffers() if b is not None] for layer in layers
-        }
+        # By layer and signature, each class_id() as it was first.
+        self._words: dict[tuple[int, Hashable], str] = {}
+        for layer in layers:
+            self._word(layer, Parts(layer))
         self._shapes = ShapeReader()
         self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
@@ -313,12 +315,12 @@ class Handle:
                 return
             template, tensors, telling, word = take_apart(args, kwargs)
             token = _rerun.new_token()
-            name = f"{self._words[id(module)]}{'t' if module.training else 'e'}({word})"
-            buffers = self._buffers[id(module)]
-            _rerun.remember(token, module, template)  # first: a frame must find it
+            parts = Parts(module)
+            name = f"{self._word(module, parts)}{'t' if module.training else 'e'}({word})"
+            _rerun.remember(token, module, template, parts)  # first: a frame must find it
             entered = False
             try:
-                entered = self._native.enter(token, name, tensors, buffers, telling)
+                entered = self._native.enter(token, name, tensors, parts.buffers, telling)
             finally:
                 if not entered:
                     _rerun.forget(token)
@@ -326,6 +328,15 @@ class Handle:
                 self._open_layers.append((id(module), token))
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
+
+    def _word(self, layer: nn.Module, parts: Parts) -> str:
+        key = id(layer), parts.signature()
+        if (known := self._words.get(key)) is not None:
+            return known
+        if len(self._words) >= _MOST_WORDS:
+            self._words.clear()
+        word = self._words[key] = class_id(layer)
+        return word
 
     def _layer_ends(self, module: nn.Module, output: Any) -> None:
         if not self._open_layers or self._open_layers[-1][0] != id(module):
@@ -360,9 +371,11 @@ class Handle:
     # -- messages ----------------------------------------------------------------------------
 
     def _note(self, outcome: int) -> None:
-        if outcome & _INFEASIBLE:
-            self._say_infeasible()
         if outcome & _OVERRUN:
+            # Not where revoking made an infeasible plan fit: the least it foresees is an upper
+            # bound while little is known.
+            if outcome & _INFEASIBLE:
+                self._say_infeasible()
             self._say_once(
                 "overrun",
                 "a step went over the budget with nothing left to give back; training goes on, "

@@ -180,6 +180,7 @@ def class_word(module: nn.Module) -> str:
             f"{key}={value!r}"
             for key, value in sorted(vars(inner).items())
             if isinstance(value, (bool, int, float, str))
+            and (key != "training" or value is not module.training)
             and not key.startswith("_")
             and "idx" not in key
             and "index" not in key

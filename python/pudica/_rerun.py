@@ -12,7 +12,6 @@ import logging
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,75 +19,51 @@ import torch
 from torch import nn
 
 from ._arguments import Template, tensors_in
-from ._foreign import (
-    plain_attributes,
-    plain_class_attributes,
-    random_states,
-    restore_plain_attributes,
-    restore_plain_class_attributes,
-    restore_random_states,
-    users_classes,
-    without_hooks,
-)
-
-_Parts = tuple[list[nn.Module], list[tuple[str, nn.Parameter]]]
-# The same by weak references: a value that held its key would keep the model for ever.
-_WeakParts = tuple[list["weakref.ref[nn.Module]"], list[tuple[str, "weakref.ref[nn.Parameter]"]]]
+from ._foreign import GeneratorStates, Kept, without_hooks
+from ._parts import Parts
 
 _log = logging.getLogger("pudica")
 _tokens = itertools.count(1)
-_parts: weakref.WeakKeyDictionary[nn.Module, _WeakParts] = weakref.WeakKeyDictionary()
 _DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
 _STOP = "pudica: recompute complete"  # thrown in an operator of the layer once all is recovered
-
-
-def _parts_of(module: nn.Module) -> _Parts:
-    known = _parts.get(module)
-    if known is None:
-        named = [(n, p) for n, p in module.named_parameters() if not p.is_inference()]
-        known = _parts[module] = (
-            [weakref.ref(part) for part in module.modules()],
-            [(name, weakref.ref(parameter)) for name, parameter in named],
-        )
-    modules = [part for ref in known[0] if (part := ref()) is not None]
-    return modules, [(name, p) for name, ref in known[1] if (p := ref()) is not None]
 
 
 class _Call:
     """A layer call whose frame lives: what the layer's result depends on beside tensors that were
     passed. Those are not here but in the frame: what the native side frees is free."""
 
-    __slots__ = ("module", "template", "training", "versions")
+    __slots__ = ("module", "modules", "parameters", "template", "training", "versions")
 
-    def __init__(self, module: nn.Module, template: Template) -> None:
-        modules, parameters = _parts_of(module)
+    def __init__(self, module: nn.Module, template: Template, parts: Parts) -> None:
         self.module = module
         self.template = template
-        self.training = [part.training for part in modules]
-        self.versions = [parameter._version for _, parameter in parameters]
+        self.modules = parts.modules
+        self.parameters = parts.parameters
+        self.training = [part.training for part in parts.modules]
+        self.versions = [parameter._version for parameter in parts.parameters]
 
     def check_parameters(self) -> None:
-        for (name, parameter), then in zip(_parts_of(self.module)[1], self.versions, strict=True):
+        for parameter, then in zip(self.parameters, self.versions, strict=True):
             if parameter._version != then:
+                names = {id(p): name for name, p in self.module.named_parameters()}
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: parameter {name} of a {type(self.module).__name__} that "
-                    f"is recomputed is at version {parameter._version}; expected version {then} "
-                    "instead"
+                    f"inplace operation: parameter {names.get(id(parameter), '')} of a "
+                    f"{type(self.module).__name__} that is recomputed is at version "
+                    f"{parameter._version}; expected version {then} instead"
                 )
 
-    def run(self, tensors: list[torch.Tensor]) -> Any:
-        """The layer's output again; its modules, what their classes keep in plain values, and
-        generators that are not torch's, are then as they were. Raises RuntimeError where such a
-        generator was drawn from: nobody knows what it gave in the forward."""
-        modules = _parts_of(self.module)[0]
+    def run(self, tensors: list[torch.Tensor], *, on_trial: bool) -> Any:
+        """The layer's output again; its modules, what they and their classes keep on themselves,
+        and generators that torch does not put back, are then as they were. Raises RuntimeError
+        where such a generator was drawn from, or a tensor that is no buffer written: nobody knows
+        what it was in the forward."""
         args, kwargs = self.template.rebuild(tensors)
-        states = random_states()
-        plain = plain_attributes(modules)
-        of_classes = plain_class_attributes(users_classes(modules))
-        hooked = without_hooks(modules)
+        kept = Kept(self.modules, copies=on_trial)
+        states = GeneratorStates([*kept.values(), *args, *kwargs.values()])
+        hooked = without_hooks(self.modules)
         # The user may have called eval() since.
-        for part, training in zip(modules, self.training, strict=True):
+        for part, training in zip(self.modules, self.training, strict=True):
             if part.training is not training:
                 part.training = training
         try:
@@ -98,11 +73,12 @@ class _Call:
         finally:
             for attributes, hooks in hooked:
                 attributes.update(hooks)
-            restore_plain_attributes(plain)
-            restore_plain_class_attributes(of_classes)
-            drawn = restore_random_states(states)
+            written = kept.restore()
+            drawn = states.restore()
         if drawn:
-            raise RuntimeError(f"it draws from {drawn} random")
+            raise RuntimeError(f"it draws from {drawn}")
+        if written:
+            raise RuntimeError(f"it writes its tensor {written} in place, which is no buffer")
         return output
 
 
@@ -116,8 +92,8 @@ def new_token() -> int:
     return next(_tokens)
 
 
-def remember(token: int, module: nn.Module, template: Template) -> None:
-    _calls[token] = _Call(module, template)
+def remember(token: int, module: nn.Module, template: Template, parts: Parts) -> None:
+    _calls[token] = _Call(module, template, parts)
 
 
 def forget(token: int) -> None:
@@ -140,14 +116,17 @@ def ending(token: int, outputs: list[torch.Tensor]) -> Iterator[None]:
         _ending.call = None
 
 
-def _compare(token: int, outputs: list[torch.Tensor]) -> None:
+def _trial_of(token: int) -> list[torch.Tensor] | None:
+    """What the forward gave, where this is the call's trial."""
     call = getattr(_ending, "call", None)
-    if call is None or call[0] != token:
-        return
-    if len(call[1]) != len(outputs):
-        raise RuntimeError(f"it gives {len(outputs)} tensors, {len(call[1])} in the forward")
-    for index, (now, then) in enumerate(zip(outputs, call[1], strict=True)):
-        if not _same_bits(now, then):
+    return None if call is None or call[0] != token else call[1]
+
+
+def _compare(then: list[torch.Tensor], now: list[torch.Tensor]) -> None:
+    if len(then) != len(now):
+        raise RuntimeError(f"it gives {len(now)} tensors, {len(then)} in the forward")
+    for index, (left, right) in enumerate(zip(now, then, strict=True)):
+        if not _same_bits(left, right):
             raise RuntimeError(f"output {index} has other values than in the forward")
 
 
@@ -168,9 +147,8 @@ def _is_stop(error: BaseException) -> bool:
 def _say_what_failed(token: int, error: BaseException) -> None:
     """Of a call that a backward needed: the user sees the native side's error, which does not know
     the layer's name nor what happened in it."""
-    ending_call = getattr(_ending, "call", None)
     module = _calls[token].module if token in _calls else None
-    if module is None or _is_stop(error) or (ending_call and ending_call[0] == token):
+    if module is None or _is_stop(error) or _trial_of(token) is not None:
         return
     chain: list[BaseException] = []
     one: BaseException | None = error
@@ -208,8 +186,10 @@ def _run(token: int) -> int:
     try:
         call = _calls[token]
         call.check_parameters()
-        outputs = tensors_in(call.run(ops.rerun_inputs()))
-        _compare(token, outputs)
+        given = _trial_of(token)
+        outputs = tensors_in(call.run(ops.rerun_inputs(), on_trial=given is not None))
+        if given is not None:
+            _compare(given, outputs)
         ops.rerun_done(outputs)
         return _DONE
     except torch.OutOfMemoryError as error:

@@ -144,7 +144,7 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
                         joined || revoked, call.joined, call.collected, call.on_trial,
-                        state_->recovery_seconds(static_cast<std::int32_t>(i))});
+                        call.no_gradient, state_->recovery_seconds(static_cast<std::int32_t>(i))});
   }
   return recorded;
 }

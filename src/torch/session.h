@@ -117,6 +117,7 @@ class Session final : public Handle {
     bool joined = false;
     bool collected = false;  // searched for its class's menu
     bool on_trial = false;
+    bool no_gradient = false;  // flows through it
     double forward_us = 0;
   };
   // The layer that this thread is inside of.

@@ -212,6 +212,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   }
   call.forward_us =
       std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
+  call.no_gradient = gradient_path(outputs) == nullptr;
   contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
   if (decision_.record) hook_borders(ordinal, open_layer_->inputs, outputs);
   open_layer_.reset();

@@ -78,17 +78,24 @@ class ProfileBuilder {
 
   bool backward() {
     const Mark* border = nullptr;
+    std::size_t lowest = 0;  // of the layers that have a border, once all are read
     for (std::size_t i = calls_.size(); i-- > 0;) {
+      if (calls_[i].no_gradient) {
+        add_empty_backward(i);
+        continue;
+      }
       const Mark* next = take(MarkKind::kBorder, static_cast<std::int32_t>(i));
       if (next == nullptr) return false;
       if (border == nullptr) {
         if (!calls_[i].joined) add_head(*next);
       } else {
-        finish_layer(i + 1, *border, *next);
+        finish_layer(lowest, *border, *next);
       }
       border = next;
+      lowest = i;
       if (!recomputes(i)) return false;
     }
+    if (border == nullptr) return false;
     const Mark* input_border = take(MarkKind::kInputBorder, -1);
     const Mark* handover = take(MarkKind::kHandover, -1);
     const Mark* end = take(MarkKind::kBackwardEnd, -1);
@@ -96,7 +103,7 @@ class ProfileBuilder {
     // Behind it comes the backward of another forward, whose beginning may not have been marked.
     const Mark* own_end = shares_backward_ ? handover : end;
     if (input_border != nullptr || own_end != nullptr) {
-      finish_layer(0, *border, input_border != nullptr ? *input_border : *own_end);
+      finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end);
     }
     if (input_border != nullptr && own_end != nullptr) {
       add(step_key(SegmentKind::kEpilogue), -1, *input_border, *own_end);
@@ -142,6 +149,13 @@ class ProfileBuilder {
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
     add(key, static_cast<std::int32_t>(i), begin, end);
+  }
+
+  void add_empty_backward(std::size_t i) {
+    if (calls_[i].disturbed || calls_[i].on_trial) return;
+    SegmentKey key = layer_key(SegmentKind::kBackward, i);
+    key.variant |= accumulating_;
+    observations_.push_back({key, static_cast<std::int32_t>(i), {}});
   }
 
   const Recorder& recorder_;

@@ -23,6 +23,9 @@ struct RecordedCall {
   // Its forward's time is not its own: it was searched for a menu.
   bool collected = false;
   bool on_trial = false;  // tells nothing: it is run again in the backward although it was kept
+  // Nothing in it needs a gradient (frozen layers below all that is trained): it has no border, and
+  // its backward is empty.
+  bool no_gradient = false;
   double recovery_seconds = 0;  // by tape
 };
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/dimension_names.h"
+
 namespace pudica::predictor {
 namespace {
 
@@ -108,6 +110,12 @@ class Reader {
   [[nodiscard]] bool at_end() const { return rest_.find_first_not_of(" \n") == rest_.npos; }
   [[nodiscard]] std::size_t remaining() const { return rest_.size(); }
   void fail() { failed_ = true; }
+  void fail(std::string reason) {
+    if (!failed_) reason_ = std::move(reason);
+    failed_ = true;
+  }
+  // Empty: not what write_models() writes.
+  [[nodiscard]] const std::string& reason() const { return reason_; }
 
   std::string_view word() {
     const std::size_t begin = rest_.find_first_not_of(" \n");
@@ -151,6 +159,7 @@ class Reader {
 
  private:
   std::string_view rest_;
+  std::string reason_;
   bool failed_ = false;
 };
 
@@ -177,6 +186,16 @@ std::string read_name(Reader& reader) {
   }
   if (name.size() > kLongestName) reader.fail();
   return name;
+}
+
+DimensionNames read_names(Reader& reader) {
+  DimensionNames names(reader.count(ShapeKey::kMaxDimensions));
+  for (std::string& name : names) name = read_name(reader);
+  if (!reader.failed() && intern_foreign_names(names) == nullptr) {
+    reader.fail("new names of dimensions, and there are " + std::to_string(kMostDimensionNames) +
+                " sets of names already");
+  }
+  return names;
 }
 
 SegmentKey read_key(Reader& reader) {
@@ -244,8 +263,7 @@ void read_segment(Reader& reader, const PredictorOptions& options, SegmentModels
   reader.expect("segment");
   const SegmentKey key = read_key(reader);
   const auto observations = reader.number<std::int64_t>();
-  DimensionNames names(reader.count(ShapeKey::kMaxDimensions));
-  for (std::string& name : names) name = read_name(reader);
+  const DimensionNames names = read_names(reader);
   std::vector<StoredSample> samples;
   const std::size_t count = reader.count(kMostSamples);
   for (std::size_t i = 0; i < count && !reader.failed(); ++i) {
@@ -323,6 +341,7 @@ Result<SegmentModels> read_models(std::string_view text, const PredictorOptions&
   for (std::size_t i = 0; i < segments && !reader.failed(); ++i) {
     read_segment(reader, options, models);
   }
+  if (!reader.reason().empty()) return corrupt(reader.reason());
   if (reader.failed() || !reader.at_end()) {
     return corrupt("unreadable at " + std::to_string(body.size() - reader.remaining()) + " of " +
                    std::to_string(body.size()) + " characters");

@@ -7,13 +7,12 @@
 #include <mutex>
 #include <optional>
 
+#include "base/dimension_names.h"
 #include "base/text_limits.h"
 
 namespace pudica {
 namespace {
 
-// Of names in texts from outside, which may not fill the memory.
-constexpr std::size_t kMostParsedNames = 1024;
 constexpr std::size_t kLongestName = 64;
 
 const DimensionNames& default_names() {
@@ -70,6 +69,10 @@ const DimensionNames* intern(const DimensionNames& names, std::size_t most) {
 
 const DimensionNames* intern_dimension_names(const DimensionNames& names) {
   return intern(names, std::numeric_limits<std::size_t>::max());
+}
+
+const DimensionNames* intern_foreign_names(const DimensionNames& names) {
+  return intern(names, kMostDimensionNames);
 }
 
 ShapeKey::ShapeKey(std::initializer_list<std::int64_t> values)
@@ -131,9 +134,9 @@ Result<ShapeKey> ShapeKey::parse(std::string_view text) {
   if (std::ranges::any_of(names, [](const auto& name) { return name.size() > kLongestName; })) {
     return bad_shape(text);
   }
-  if (intern(names, kMostParsedNames) == nullptr) {
+  if (intern_foreign_names(names) == nullptr) {
     return invalid_argument("shape '" + shown(text) + "': new names of dimensions, and there are " +
-                            std::to_string(kMostParsedNames) + " sets of names already");
+                            std::to_string(kMostDimensionNames) + " sets of names already");
   }
   return ShapeKey(names, values);
 }

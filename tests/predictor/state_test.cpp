@@ -1,6 +1,7 @@
 // The written state: comes back as it was, and nothing damaged is taken for it.
 #include <random>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "predictor/predictor_file.h"
@@ -164,6 +165,29 @@ TEST(PredictorState, RefusesAbsurdCountsWithoutReservingThem) {
     ASSERT_FALSE(result.has_value()) << body;
     EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
   }
+}
+
+// A daemon is handed states by its clients, and names of dimensions are kept for ever.
+TEST(PredictorState, NamesOfDimensionsDoNotFillTheMemory) {
+  const std::string text = make_taught(kSeed, {.max_samples_per_segment = 4})->serialize();
+  const std::string body = text.substr(0, text.rfind("checksum "));
+  const auto named = [&body](int number) {
+    std::string renamed = body;
+    for (std::size_t at = 0; (at = renamed.find("=rows", at)) != std::string::npos;) {
+      renamed.replace(at, 5, "=garbage" + std::to_string(number));
+    }
+    return predictor::with_checksum(renamed);
+  };
+  const auto predictor = make_online_predictor({});
+  int accepted = 0;
+  for (int i = 0; i < 1500; ++i) accepted += predictor->restore(named(i)).has_value() ? 1 : 0;
+  EXPECT_GT(accepted, 500);
+  EXPECT_LT(accepted, 1030);
+  const auto refused = predictor->restore(named(1500));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("names of dimensions"));
+  EXPECT_TRUE(predictor->restore(text).has_value()) << "known already";
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ PROGRAM = os.environ["PUDICA_SIMULATED_RUNS"]
 KILLS = 180
 RUNS = 20
 STEPS_PER_SECOND = 20
+MOST_STEPS = 1_000_000
 TIMEOUT_S = 15  # of a silent run
 
 
@@ -64,23 +65,21 @@ def time_after_kills(path, kills):
 
 def test_killing_the_daemon_changes_no_run(daemon, instants, tmp_path):
     arguments = ["--runs", RUNS, "--seed", 1, "--wait-ms", 5000]
-    pauses = [instants.uniform(0, 0.6) for _ in range(KILLS)]
-    # Quiet seconds at the end: the runs come back and say how they ended.
-    seconds = sum(pauses) + 0.3 * KILLS + 15
     times = tmp_path / "times"
     process = subprocess.Popen(
-        simulated(daemon, *arguments, "--steps", int(seconds * STEPS_PER_SECOND),
-                  "--steps-per-second", STEPS_PER_SECOND, "--times", times),
-        text=True, stdout=subprocess.PIPE)
+        simulated(daemon, *arguments, "--steps", MOST_STEPS, "--steps-per-second",
+                  STEPS_PER_SECOND, "--times", times), text=True, stdout=subprocess.PIPE)
     wait_for("all runs", lambda: len(daemon.runs()) == RUNS)
     kills = []
-    for pause in pauses:
-        time.sleep(pause)
+    for _ in range(KILLS):
+        time.sleep(instants.uniform(0, 0.6))
         assert process.poll() is None, "the runs ended before the kills"
         kills.append(time.monotonic())
         daemon.kill()
         time.sleep(instants.uniform(0, 0.05))
         daemon.start()  # fails where the database does not open
+    wait_for("all runs to come back", lambda: len(daemon.runs()) == RUNS)
+    process.terminate()  # after the step that all are at
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0
     runs = lines_of(output)

@@ -5,6 +5,7 @@ does it without torch.
 """
 
 import os
+import pathlib
 import random
 import signal
 import sqlite3
@@ -47,6 +48,15 @@ def check_database(daemon):
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def gone(pid):
+    """Ended, whether or not somebody has asked how."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rsplit(")", 1)[1].split()[0] == "Z"
+
+
 def test_killing_the_daemon_changes_no_training(train, daemon, instants, tmp_path):
     alone = train(**RUN)
     assert alone.code == 0, alone.stderr
@@ -75,12 +85,29 @@ def test_killing_the_daemon_changes_no_training(train, daemon, instants, tmp_pat
 
 
 def test_killed_trainings_leave_no_ghost(daemon, instants, tmp_path):
+    killed = set()
     for i in range(KILLS // 4):
         training = start(daemon, tmp_path / f"out-{i}", steps=20000)
-        wait_for("the run", daemon.runs)
+        run = wait_for("the run", lambda: next(
+            (run for run in daemon.runs() if run["pid"] not in killed), None))
         time.sleep(instants.uniform(0, 0.5))
+        os.kill(run["pid"], signal.SIGKILL)  # the one that trains is in no group of its parent's
         os.killpg(training.pid, signal.SIGKILL)
         training.communicate()
-        wait_for("the ghost to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
-    assert {run["state"] for run in daemon.runs(everything=True)} == {"lost"}
+        killed.add(run["pid"])
+    wait_for("the ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    seen = daemon.runs(everything=True)
+    assert {run["pid"] for run in seen} == killed
+    assert {run["state"] for run in seen} == {"lost"}
     check_database(daemon)
+
+
+def test_a_training_whose_parent_is_killed_ends_and_says_so(daemon, tmp_path):
+    training = start(daemon, tmp_path / "out", steps=20000)
+    run = wait_for("the run", daemon.only_run)
+    training.kill()
+    training.communicate()
+    wait_for("the run to end", lambda: not daemon.runs(), TIMEOUT_S)
+    (ended,) = daemon.runs(everything=True)
+    assert (ended["state"], ended["status"]) == ("ended", "interrupted")
+    wait_for("the process that trained to be gone", lambda: gone(run["pid"]), TIMEOUT_S)

@@ -1,7 +1,9 @@
 // simulated_runs: many runs without torch that report to one daemon, for load and kill tests.
 //
-// Prints one line of JSON a run at its end, in the order of the runs.
+// Prints one line of JSON a run at its end, in the order of the runs. SIGTERM ends them early,
+// after as many steps each.
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -17,6 +19,8 @@
 #include "support/simulated_run.h"
 
 namespace {
+
+volatile std::sig_atomic_t stopping = 0;
 
 using Clock = std::chrono::steady_clock;
 using pudica::testing::SimulatedRun;
@@ -123,6 +127,7 @@ int run(const Arguments& arguments) {
   for (std::int64_t i = 0; i < total; ++i) {  // in turn, evenly over time
     std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(i * pause));
     const auto at = static_cast<std::size_t>(i) % runs.size();
+    if (at == 0 && stopping != 0) break;
     const auto before = Clock::now();
     runs[at]->step();
     const std::chrono::duration<double> took = Clock::now() - before;
@@ -142,6 +147,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGTERM, [](int) { stopping = 1; });
   try {
     return run(parse(argc, argv));
   } catch (const std::exception& error) {

@@ -15,6 +15,7 @@
 #include "daemon/clock.h"
 #include "daemon/run_models.h"
 #include "daemon/run_registry.h"
+#include "daemon/turnstile.h"
 
 namespace pudica::daemon {
 
@@ -93,6 +94,7 @@ class Api {
   double started_;       // monotonic
   double saved_all_at_;  // monotonic; of tick() alone
   ApiCounters counters_;
+  Turnstile pushes_{2};
   std::mutex answers_mutex_;
   std::map<int, std::int64_t> answers_;  // by status
 };

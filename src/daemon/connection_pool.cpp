@@ -20,20 +20,13 @@ ConnectionPool::ConnectionPool(std::size_t most, Serve serve)
 ConnectionPool::~ConnectionPool() { stop(); }
 
 bool ConnectionPool::submit(int fd) {
-  std::vector<pthread_t> finished;
-  bool taken = false;
-  {
-    const std::lock_guard lock(mutex_);
-    finished = take_finished();
-    if (!stopping_ && open_.size() < most_ && (idle_ > queue_.size() || start_thread())) {
-      open_.insert(fd);
-      queue_.push_back(fd);
-      work_.notify_one();
-      taken = true;
-    }
-  }
-  for (const pthread_t thread : finished) pthread_join(thread, nullptr);
-  return taken;
+  const std::lock_guard lock(mutex_);
+  if (stopping_ || open_.size() >= most_) return false;
+  if (idle_ <= queue_.size() && !start_thread()) return false;
+  open_.insert(fd);
+  queue_.push_back(fd);
+  work_.notify_one();
+  return true;
 }
 
 void ConnectionPool::stop() {
@@ -94,9 +87,13 @@ void ConnectionPool::work() {
     open_.erase(fd);
     ::close(fd);  // with the lock: stop() must not shut down a number that is used again
   }
+  // Each joins those before it, stop() the last: who accepts connections waits for no thread.
+  const std::vector<pthread_t> before = take_finished();
   finished_.push_back(pthread_self());
   --threads_;
   left_.notify_all();
+  lock.unlock();
+  for (const pthread_t thread : before) pthread_join(thread, nullptr);
 }
 
 }  // namespace pudica::daemon

@@ -29,6 +29,11 @@ std::uint64_t random_seed() {
 
 }  // namespace
 
+std::chrono::milliseconds spread_wait(std::chrono::milliseconds asked, std::mt19937_64& random) {
+  std::uniform_int_distribution<std::chrono::milliseconds::rep> less(0, asked.count() / 5);
+  return asked - std::chrono::milliseconds(less(random));
+}
+
 RunRegistry::RunRegistry(Clock clock, RegistryLimits limits)
     : clock_(std::move(clock)), limits_(limits), random_(random_seed()) {}
 
@@ -128,8 +133,9 @@ Result<std::vector<Command>> RunRegistry::commands(const std::string& id, std::u
   // A number that was never given out is of a daemon before this one.
   if (after >= run->next_seq) after = 0;
   std::erase_if(run->commands, [after](const Command& command) { return command.seq <= after; });
-  run->changed.wait_for(
-      lock, wait, [&] { return stopped_ || !run->state.plain().live() || !run->commands.empty(); });
+  run->changed.wait_for(lock, spread_wait(wait, random_), [&] {
+    return stopped_ || !run->state.plain().live() || !run->commands.empty();
+  });
   if (!run->state.plain().live()) return no_run(id);
   std::vector<Command> out;
   std::ranges::copy_if(run->commands, std::back_inserter(out),

@@ -33,6 +33,10 @@ struct GrantedBudget {
   std::string source;  // operator group
 };
 
+// What a client that asks to wait so long gets: polls that began together else end together, again
+// and again. At least four fifths of it.
+std::chrono::milliseconds spread_wait(std::chrono::milliseconds asked, std::mt19937_64& random);
+
 // Knows no HTTP and no database. Thread-safe.
 class RunRegistry {
  public:
@@ -56,7 +60,7 @@ class RunRegistry {
   Result<std::uint64_t> push_budget(const std::string& id, const GrantedBudget& budget);
   Result<std::uint64_t> push_model(const std::string& id);
 
-  // Commands above `after`, waiting for one; none when the time is over or stop() was called.
+  // Commands above `after`, waiting for one; none when about `wait` is over or stop() was called.
   // Commands up to `after` are forgotten. Errors: kNotFound, also where the run ends meanwhile.
   Result<std::vector<Command>> commands(const std::string& id, std::uint64_t after,
                                         std::chrono::milliseconds wait);

@@ -1,6 +1,7 @@
 #include "daemon/run_registry.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -135,6 +136,20 @@ TEST_F(RunRegistryTest, NewestBudgetReplacesOlderOnes) {
   // A number of another daemon: what waits is given all the same.
   ASSERT_TRUE(registry.push_model(id));
   EXPECT_EQ(commands(id, 99).size(), 1U);
+}
+
+TEST(SpreadWait, PollsThatBeganTogetherEndApart) {
+  constexpr std::chrono::milliseconds kAsked{25000};
+  std::mt19937_64 random(7);
+  std::array<int, 51> ends{};  // by tenths of the last five seconds
+  for (int poll = 0; poll < 200; ++poll) {
+    const auto wait = spread_wait(kAsked, random);
+    ASSERT_LE(wait, kAsked);
+    ASSERT_GE(wait, kAsked * 4 / 5);
+    ++ends.at(static_cast<std::size_t>((kAsked - wait).count() / 100));
+  }
+  EXPECT_LT(std::ranges::max(ends), 20);
+  EXPECT_EQ(spread_wait(std::chrono::milliseconds(0), random).count(), 0);
 }
 
 TEST_F(RunRegistryTest, WaitingPollGetsTheCommandAtOnce) {

@@ -195,6 +195,16 @@ std::vector<std::string> names_of(CLI::App& app) {
   return names;
 }
 
+// "check or show".
+std::string one_of(const std::vector<std::string>& names) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 < names.size() ? ", " : " or ";
+    out += names[i];
+  }
+  return out;
+}
+
 // The commands chosen, outermost first.
 std::vector<CLI::App*> chosen(CLI::App& app) {
   std::vector<CLI::App*> path;
@@ -214,18 +224,52 @@ std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
   return program;
 }
 
+// The long options that may be given beside these commands.
+std::vector<std::string> options_of(CLI::App& app, const std::vector<CLI::App*>& path) {
+  std::vector<std::string> names;
+  const auto add = [&names](CLI::App* from) {
+    for (const CLI::Option* option : from->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  };
+  for (CLI::App* sub : path) add(sub);
+  add(&app);
+  return names;
+}
+
+// For a misspelt option, else for a misspelt command.
+std::string hint_for(CLI::App& app, const std::vector<std::string>& arguments) {
+  const auto path = chosen(app);
+  const std::vector<std::string> options = options_of(app, path);
+  for (const std::string& word : arguments) {
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || std::ranges::count(options, name) > 0) continue;
+    return did_you_mean(name, options);
+  }
+  CLI::App& last = path.empty() ? app : *path.back();
+  const std::vector<std::string> commands = names_of(last);
+  if (commands.empty()) return {};
+  const auto given = [&last](const std::string& word) { return word == last.get_name(); };
+  const auto begin =
+      path.empty() ? arguments.begin() : std::next(std::ranges::find_if(arguments, given));
+  const auto first = std::find_if(begin, arguments.end(),
+                                  [](const std::string& word) { return !word.starts_with("-"); });
+  return first == arguments.end() ? std::string() : did_you_mean(*first, commands);
+}
+
 Error usage_error(CLI::App& app, const std::vector<std::string>& arguments,
                   const std::string& what) {
-  const auto path = chosen(app);
   std::string command = "pudica";
-  for (const CLI::App* sub : path) command += " " + sub->get_name();
-  std::string hint;
-  if (path.empty()) {
-    const auto first = std::ranges::find_if(
-        arguments, [](const std::string& word) { return !word.starts_with("-"); });
-    if (first != arguments.end()) hint = did_you_mean(*first, names_of(app));
-  }
-  return invalid_argument(what + hint + " (`" + command + " --help` lists what is expected)");
+  for (const CLI::App* sub : chosen(app)) command += " " + sub->get_name();
+  return invalid_argument(what + hint_for(app, arguments) + " (`" + command +
+                          " --help` lists what is expected)");
+}
+
+// "help COMMAND" is "COMMAND --help".
+void turn_help_around(std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front() != "help") return;
+  arguments.erase(arguments.begin());
+  arguments.emplace_back("--help");
 }
 
 CommandWords words_of(CLI::App& app) {
@@ -255,11 +299,18 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& given) {
   std::vector<std::string> arguments = given;
   const bool marked = std::ranges::find(arguments, "--") != arguments.end();
   line.arguments.program = cut_program(arguments);
+  turn_help_around(arguments);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
     line.print = app.help();
     return line;
+  } catch (const CLI::RequiredError& error) {
+    const auto path = chosen(app);
+    const std::vector<std::string> inner =
+        path.empty() ? std::vector<std::string>() : names_of(*path.back());
+    if (inner.empty()) return usage_error(app, arguments, error.what());
+    return usage_error(app, arguments, one_of(inner) + " is missing");
   } catch (const CLI::ParseError& error) {
     return usage_error(app, arguments, error.what());
   }

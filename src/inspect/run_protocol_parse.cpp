@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "inspect/field_reader.h"
+#include "inspect/json_message.h"
 #include "inspect/json_values.h"
 #include "inspect/run_protocol.h"
 #include "inspect/step_record_json.h"
@@ -62,7 +63,7 @@ Result<T> read_text(std::string_view text, const char* what, const Read& read) {
     if (!reader.ok()) return reader.error().with_context(what);
     return value;
   } catch (const Json::exception& error) {
-    return invalid_argument(std::string(what) + ": " + error.what());
+    return invalid_argument(std::string(what) + ": " + inspect::plain_message(error));
   }
 }
 

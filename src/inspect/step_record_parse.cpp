@@ -4,6 +4,7 @@
 
 #include "inspect/field_reader.h"
 #include "inspect/json.h"
+#include "inspect/json_message.h"
 #include "inspect/step_record_json.h"
 
 namespace pudica {
@@ -171,7 +172,7 @@ Result<StepRecord> parse_step_record(std::string_view line) {
   try {
     return inspect::read_step_record(inspect::parse(line));
   } catch (const Json::exception& error) {
-    return invalid_argument(std::string("step record: ") + error.what());
+    return invalid_argument("step record: " + inspect::plain_message(error));
   }
 }
 

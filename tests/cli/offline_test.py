@@ -66,6 +66,9 @@ def test_replay_names_file_and_line_of_what_is_wrong(tmp_path):
     assert output.code == 2 and f"{bad}:2: step record" in output.stderr and output.stdout == ""
     bad.write_text(lines[0] + lines[1].replace('"step":2', '"step":"2"'))
     assert f"{bad}:2: step record: step" in cli("replay", str(bad)).stderr
+    bad.write_text("root:x:0:0\n")
+    said = cli("replay", str(bad)).stderr
+    assert f"{bad}:1: step record: not JSON" in said and "exception" not in said
     bad.write_text("")
     assert "no step record" in cli("replay", str(bad)).stderr
     without = [json.loads(line) for line in lines]

@@ -62,7 +62,26 @@ TEST(CommandLine, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of({"completion", "tcsh"}), HasSubstr("tcsh"));
   EXPECT_THAT(error_of({"top", "--interval", "0"}), HasSubstr("interval"));
   EXPECT_THAT(error_of({"config"}), HasSubstr("pudica config --help"));
+  EXPECT_THAT(error_of({"config"}), HasSubstr("check or show"));
+  EXPECT_THAT(error_of({"config", "chekc", "a"}), HasSubstr("did you mean 'check'?"));
+  EXPECT_THAT(error_of({"status", "--jsn"}), HasSubstr("did you mean '--json'?"));
+  EXPECT_THAT(error_of({"--jsn", "status"}), HasSubstr("did you mean '--json'?"));
+  EXPECT_THAT(error_of({"explain", "1x2", "--budgte=3"}), HasSubstr("did you mean '--budget'?"));
   EXPECT_THAT(error_of({"--json"}), HasSubstr("command"));
+}
+
+TEST(CommandLine, HelpIsACommandToo) {
+  const auto text_of = [](const std::vector<std::string>& words) {
+    const auto line = parse_command_line(words);
+    return line ? line->print : line.error().message;
+  };
+  EXPECT_EQ(text_of({"help"}), text_of({"--help"}));
+  EXPECT_EQ(text_of({"help", "status"}), text_of({"status", "--help"}));
+  EXPECT_EQ(text_of({"help", "config", "check"}), text_of({"config", "check", "--help"}));
+  EXPECT_THAT(text_of({"help", "statsu"}), HasSubstr("did you mean 'status'?"));
+  const auto run = parse_command_line({"status", "help"});
+  ASSERT_TRUE(run.has_value());
+  EXPECT_EQ(run->arguments.run, "help");
 }
 
 TEST(CommandLine, HelpOfEveryCommandHasExamplesAndExitCodes) {

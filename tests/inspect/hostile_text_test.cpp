@@ -77,6 +77,15 @@ TEST(HostileText, MessagesQuoteOnlyTheBeginningOfALongText) {
   EXPECT_LT(parse_mode(text).error().message.size(), 300U);
 }
 
+TEST(HostileText, WhatIsNoJsonIsCalledSo) {
+  for (const std::string& message : {parse_step_record("root:x:0:0").error().message,
+                                     parse_run_description("{\"protocol\":1,").error().message,
+                                     parse_event_batch("").error().message}) {
+    EXPECT_THAT(message, HasSubstr("not JSON that can be read: parse error at line 1"));
+    EXPECT_THAT(message, testing::Not(HasSubstr("exception")));
+  }
+}
+
 // Names of dimensions are kept for the life of the process.
 TEST(HostileText, NamesOfDimensionsAreBounded) {
   std::size_t accepted = 0;

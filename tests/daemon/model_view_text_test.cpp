@@ -58,7 +58,8 @@ TEST(LearnedShape, WithoutAnyLearnedStepNothingCanBeRead) {
 
 TEST(LearnedShape, RandomTextIsAShapeOrAnError) {
   std::mt19937_64 random(1);
-  const std::string alphabet("0123456789xx,==batchsource \0\xff-+e.", 35);
+  constexpr char kAlphabet[] = "0123456789xx,==batchsource \0\xff-+e.";
+  const std::string alphabet(kAlphabet, sizeof(kAlphabet) - 1);
   int read = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string text;

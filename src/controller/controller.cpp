@@ -21,6 +21,10 @@ constexpr std::int64_t kTimeSamplesPerLength = 4;
 // stays, from samples of a past that is over.
 constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
+// So many changes of the layers within so many steps: they change from step to step.
+constexpr std::size_t kRestlessChanges = 4;
+constexpr std::uint64_t kRestlessSteps = 24;
+
 bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
 }
@@ -64,8 +68,26 @@ bool ControllerImpl::is_passing() {
   return true;
 }
 
+bool ControllerImpl::is_restless() const {
+  return changes_.size() == kRestlessChanges && step_ - changes_.front() <= kRestlessSteps;
+}
+
+StepDecision ControllerImpl::without_prediction(StepDecision decision) const {
+  if (decision.plan->predicted_peak_bytes <= Bytes(0)) return decision;
+  Plan plan = *decision.plan;
+  plan.predicted_peak_bytes = Bytes(0);
+  plan.revocable = true;
+  plan.reason += "; no peak is predicted: the layers of the latest steps differ";
+  decision.plan = std::make_shared<const Plan>(std::move(plan));
+  return decision;
+}
+
 void ControllerImpl::adopt(const StepStructure& structure) {
   if (structure == structure_) return;
+  if (!structure_.layers.empty() && structure.layers != structure_.layers) {
+    changes_.push_back(step_);
+    if (changes_.size() > kRestlessChanges) changes_.pop_front();
+  }
   const StepStructure old = std::exchange(structure_, structure);
   broken_ = false;
   take_menus(old);
@@ -101,7 +123,8 @@ void ControllerImpl::take_menus(const StepStructure& old) {
 
 StepDecision ControllerImpl::begin_step(const StepContext& context) {
   try {
-    return decide(context);
+    StepDecision decision = decide(context);
+    return is_restless() ? without_prediction(std::move(decision)) : decision;
   } catch (const std::exception& failure) {
     stand_down(failure.what());
     return fallback_step(context);

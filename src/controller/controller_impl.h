@@ -89,6 +89,9 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
   void adopt(const StepStructure& structure);
   bool is_passing();
+  // Layers that come and go from step to step: which ones this step runs is not known before.
+  [[nodiscard]] bool is_restless() const;
+  StepDecision without_prediction(StepDecision decision) const;
   void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
@@ -115,6 +118,7 @@ class ControllerImpl final : public Controller {
   StepStructure structure_;
   std::optional<StepStructure> passing_;  // of the latest steps, other than structure_
   int passing_steps_ = 0;
+  std::deque<std::uint64_t> changes_;  // steps in which the structure changed, the latest ones
   ControllerCounters counters_;
   std::uint64_t step_ = 0;
   std::uint64_t next_plan_id_ = 1;

@@ -146,6 +146,27 @@ TEST(ControllerChange, LayersOfAnotherClassForOneStepLeaveThePlans) {
   EXPECT_EQ(controller.snapshot().structure.layers[0].layer_class, 2);
 }
 
+// Layers dropped at random: which of them a step runs is known once it has.
+TEST(ControllerChange, LayersThatComeAndGoLeaveNoPrediction) {
+  Harness harness({});
+  const Bytes budget = harness.budget_at(kLongest, 0.6);
+  for (const std::int64_t length : lengths(20, 1)) harness.step({8, length}, budget);
+  std::mt19937_64 random(3);
+  int step = 0;
+  for (const std::int64_t length : lengths(40, 2)) {
+    harness.model.spec().encoder_layers = 4 + static_cast<int>(random() % 5);
+    const auto done = harness.step({8, length}, budget);
+    EXPECT_LE(done.outcome.peak_bytes, budget) << step;
+    if (++step <= 10) continue;
+    EXPECT_EQ(done.decision.plan->predicted_peak_bytes, Bytes(0)) << step;
+    EXPECT_TRUE(done.decision.plan->revocable) << step;
+  }
+  harness.model.spec().encoder_layers = 8;
+  HarnessStep last;
+  for (const std::int64_t length : lengths(40, 4)) last = harness.step({8, length}, budget);
+  EXPECT_EQ(last.outcome.peak_bytes, last.decision.plan->predicted_peak_bytes) << "settled again";
+}
+
 TEST(ControllerChange, FailedStepsTeachNothing) {
   Harness harness({});
   const Bytes budget = harness.budget_at(kLongest, 0.5);

@@ -303,6 +303,9 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& given) {
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
+    if (chosen(app).empty() && !arguments.front().starts_with("-")) {
+      return usage_error(app, arguments, "no command is called '" + arguments.front() + "'");
+    }
     line.print = app.help();
     return line;
   } catch (const CLI::RequiredError& error) {

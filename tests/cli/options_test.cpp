@@ -79,6 +79,7 @@ TEST(CommandLine, HelpIsACommandToo) {
   EXPECT_EQ(text_of({"help", "status"}), text_of({"status", "--help"}));
   EXPECT_EQ(text_of({"help", "config", "check"}), text_of({"config", "check", "--help"}));
   EXPECT_THAT(text_of({"help", "statsu"}), HasSubstr("did you mean 'status'?"));
+  EXPECT_EQ(text_of({"--socket", "/s", "--help"}), text_of({"--help"}));
   const auto run = parse_command_line({"status", "help"});
   ASSERT_TRUE(run.has_value());
   EXPECT_EQ(run->arguments.run, "help");

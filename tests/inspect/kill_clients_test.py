@@ -24,6 +24,7 @@ RUNS = 20
 STEPS_PER_SECOND = 20
 MOST_STEPS = 1_000_000
 TIMEOUT_S = 15  # of a silent run
+PATIENCE_S = 300
 
 
 @pytest.fixture
@@ -38,6 +39,22 @@ def instants():
     seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
     print(f"seed {seed} (PUDICA_TEST_SEED)")
     return random.Random(seed)
+
+
+@pytest.fixture
+def start(daemon):
+    """start(words...) starts simulated runs, which do not outlive the test."""
+    started = []
+
+    def start_one(*words):
+        started.append(subprocess.Popen(simulated(daemon, *words), text=True,
+                                        stdout=subprocess.PIPE))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 def simulated(daemon, *words):
@@ -63,13 +80,12 @@ def time_after_kills(path, kills):
     return statistics.median(after), statistics.median(others) if others else None
 
 
-def test_killing_the_daemon_changes_no_run(daemon, instants, tmp_path):
+def test_killing_the_daemon_changes_no_run(daemon, start, instants, tmp_path):
     arguments = ["--runs", RUNS, "--seed", 1, "--wait-ms", 5000]
     times = tmp_path / "times"
-    process = subprocess.Popen(
-        simulated(daemon, *arguments, "--steps", MOST_STEPS, "--steps-per-second",
-                  STEPS_PER_SECOND, "--times", times), text=True, stdout=subprocess.PIPE)
-    wait_for("all runs", lambda: len(daemon.runs()) == RUNS)
+    process = start("--steps", MOST_STEPS, "--steps-per-second", STEPS_PER_SECOND,
+                    "--times", times, *arguments)
+    wait_for("all runs", lambda: len(daemon.runs()) == RUNS, PATIENCE_S)
     kills = []
     for _ in range(KILLS):
         time.sleep(instants.uniform(0, 0.6))
@@ -78,7 +94,7 @@ def test_killing_the_daemon_changes_no_run(daemon, instants, tmp_path):
         daemon.kill()
         time.sleep(instants.uniform(0, 0.05))
         daemon.start()  # fails where the database does not open
-    wait_for("all runs to come back", lambda: len(daemon.runs()) == RUNS)
+    wait_for("all runs to come back", lambda: len(daemon.runs()) == RUNS, PATIENCE_S)
     process.terminate()  # after the step that all are at
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0
@@ -103,10 +119,9 @@ def test_killing_the_daemon_changes_no_run(daemon, instants, tmp_path):
     wait_for("ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
 
 
-def test_killed_clients_leave_no_ghost(daemon, instants):
+def test_killed_clients_leave_no_ghost(daemon, start, instants):
     for batch in range(KILLS // 12):
-        clients = [subprocess.Popen(simulated(daemon, "--runs", 1, "--seconds", 600,
-                                              "--seed", 100 * batch + i), stdout=subprocess.DEVNULL)
+        clients = [start("--runs", 1, "--seconds", 600, "--seed", 100 * batch + i)
                    for i in range(12)]
         time.sleep(instants.uniform(0, 0.5))
         for client in clients:

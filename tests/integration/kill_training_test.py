@@ -36,11 +36,22 @@ def instants():
     return random.Random(seed)
 
 
-def start(daemon, out, **options):
-    environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket))
-    return subprocess.Popen(conftest.arguments_of(out, {"daemon": True, **RUN, **options}),
-                            env=environment, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, start_new_session=True)
+@pytest.fixture
+def start(daemon):
+    """start(out, ...) starts a training, which does not outlive the test: its worker ends with it."""
+    started = []
+
+    def start_one(out, **options):
+        environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket))
+        started.append(subprocess.Popen(
+            conftest.arguments_of(out, {"daemon": True, **RUN, **options}), env=environment,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 def check_database(daemon):
@@ -57,7 +68,7 @@ def gone(pid):
     return stat.rsplit(")", 1)[1].split()[0] == "Z"
 
 
-def test_killing_the_daemon_changes_no_training(train, daemon, instants, tmp_path):
+def test_killing_the_daemon_changes_no_training(train, daemon, start, instants, tmp_path):
     alone = train(**RUN)
     assert alone.code == 0, alone.stderr
     kills = 0
@@ -66,7 +77,7 @@ def test_killing_the_daemon_changes_no_training(train, daemon, instants, tmp_pat
         trainings += 1
         assert trainings <= KILLS, "the trainings end before they can be killed under"
         out = tmp_path / f"out-{trainings}"
-        training = start(daemon, out)
+        training = start(out)
         wait_for("the run", lambda: daemon.runs() or training.poll() is not None)
         while kills < KILLS and training.poll() is None:
             time.sleep(instants.uniform(0, 1))
@@ -84,10 +95,10 @@ def test_killing_the_daemon_changes_no_training(train, daemon, instants, tmp_pat
     print(f"{kills} kills under {trainings} trainings")
 
 
-def test_killed_trainings_leave_no_ghost(daemon, instants, tmp_path):
+def test_killed_trainings_leave_no_ghost(daemon, start, instants, tmp_path):
     killed = set()
     for i in range(KILLS // 4):
-        training = start(daemon, tmp_path / f"out-{i}", steps=20000)
+        training = start(tmp_path / f"out-{i}", steps=20000)
         run = wait_for("the run", lambda: next(
             (run for run in daemon.runs() if run["pid"] not in killed), None))
         time.sleep(instants.uniform(0, 0.5))
@@ -102,8 +113,8 @@ def test_killed_trainings_leave_no_ghost(daemon, instants, tmp_path):
     check_database(daemon)
 
 
-def test_a_training_whose_parent_is_killed_ends_and_says_so(daemon, tmp_path):
-    training = start(daemon, tmp_path / "out", steps=20000)
+def test_a_training_whose_parent_is_killed_ends_and_says_so(daemon, start, tmp_path):
+    training = start(tmp_path / "out", steps=20000)
     run = wait_for("the run", daemon.only_run)
     training.kill()
     training.communicate()

@@ -55,9 +55,10 @@ void ReportMailbox::add_budget(BudgetEvent event) {
 void ReportMailbox::put_need(Bytes bytes) {
   {
     const std::lock_guard lock(mutex_);
-    if (last_need_ == bytes || status_.stopped) return;
+    if (status_.stopped) return;
+    outgoing_.need = std::max(outgoing_.need.value_or(bytes), bytes);
+    if (last_need_ && bytes <= *last_need_) return;  // with the next batch
     last_need_ = bytes;
-    outgoing_.need = bytes;
     urgent_ = true;
   }
   wake();
@@ -163,6 +164,7 @@ bool ReportMailbox::has_events() const {
 Outgoing ReportMailbox::take_outgoing() {
   const std::lock_guard lock(mutex_);
   urgent_ = false;
+  if (outgoing_.need) last_need_ = outgoing_.need;
   return std::exchange(outgoing_, Outgoing{});
 }
 
@@ -176,7 +178,9 @@ void ReportMailbox::put_back(Outgoing outgoing) {
     ++status_.dropped;
   }
   outgoing_.events = std::move(events);
-  if (!outgoing_.need) outgoing_.need = outgoing.need;
+  if (outgoing.need) {
+    outgoing_.need = std::max(outgoing_.need.value_or(*outgoing.need), *outgoing.need);
+  }
   if (!outgoing_.snapshot) outgoing_.snapshot = std::move(outgoing.snapshot);
   if (!outgoing_.model) outgoing_.model = std::move(outgoing.model);
   if (!outgoing_.end) outgoing_.end = std::move(outgoing.end);

@@ -68,8 +68,8 @@ struct ReportSession {
   std::uint64_t after = 0;  // commands seen so far
 };
 
-// Bounded: records beyond `capacity` push out the oldest and are counted; of snapshots, models and
-// needs only the latest waits. Thread-safe; no call waits but those named wait_.
+// Bounded: records beyond `capacity` push out the oldest and are counted; of snapshots and models
+// only the latest waits, of needs the largest. Thread-safe; no call waits but those named wait_.
 class ReportMailbox {
  public:
   explicit ReportMailbox(std::size_t capacity) : capacity_(capacity) {}
@@ -77,6 +77,7 @@ class ReportMailbox {
   // For the thread that trains.
   void add_step(StepEvent event);
   void add_budget(BudgetEvent event);
+  // Of every step; one above the last that was sent goes at once.
   void put_need(Bytes bytes);
   void put_snapshot(SnapshotOffer snapshot, ReportTime now);
   void put_model(std::string state, ReportTime now);

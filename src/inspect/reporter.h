@@ -48,7 +48,8 @@ class Reporter {
   void model(std::string state) noexcept;
   // The learned state is worth sending though no step of this run taught it.
   void mark_learned() noexcept;
-  // What the run could use at once; the same as before is not sent again.
+  // What the step that begins could use at once. Goes with the steps, the largest since the last;
+  // a rise goes at once.
   void need(Bytes bytes) noexcept;
   // The daemon's latest wish that was not taken yet.
   std::optional<BudgetOrder> take_budget() noexcept;

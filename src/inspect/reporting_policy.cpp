@@ -1,6 +1,7 @@
 #include "inspect/reporting_policy.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -8,7 +9,7 @@
 namespace pudica {
 namespace {
 
-constexpr std::size_t kMostShapesTold = 4096;
+constexpr std::size_t kMostShapesKnown = 4096;
 
 // What the layers beyond the plan's list ran as: a plan that was made before the layers were known
 // has none. As the hook layer does it.
@@ -32,7 +33,7 @@ ReportingPolicy::ReportingPolicy(std::shared_ptr<Policy> inner,
       options_(std::move(options)) {}
 
 void ReportingPolicy::on_structure(const StepStructure& structure) {
-  needs_told_.clear();
+  needs_.clear();
   structure_ = structure;
   inner_->on_structure(structure);
 }
@@ -46,7 +47,7 @@ std::optional<Bytes> ReportingPolicy::next_budget() {
              ", below what this run needs: it takes " + format_bytes(budget));
   }
   options_.budget_bytes = budget;
-  needs_told_.clear();
+  needs_.clear();
   reporter_->budget_applied(order->seq, step_ + 1, budget);
   return budget;
 }
@@ -70,13 +71,15 @@ StepDecision ReportingPolicy::begin_step(const StepContext& context) {
 }
 
 void ReportingPolicy::tell_need(const ShapeKey& shape, Bytes budget_bytes) {
-  if (controller_->state() != ControllerState::kPlanning || needs_told_.contains(shape)) return;
-  const auto estimate = controller_->estimate(shape, budget_bytes);
-  if (!estimate) return;
-  if (needs_told_.size() >= kMostShapesTold) needs_told_.clear();
-  needs_told_.insert(shape);
-  largest_need_ = std::max(largest_need_, estimate->keep_all_peak_bytes);
-  reporter_->need(largest_need_);
+  if (controller_->state() != ControllerState::kPlanning) return;
+  auto known = needs_.find(shape);
+  if (known == needs_.end()) {
+    const auto estimate = controller_->estimate(shape, budget_bytes);
+    if (!estimate) return;
+    if (needs_.size() >= kMostShapesKnown) needs_.clear();
+    known = needs_.emplace(shape, estimate->keep_all_peak_bytes).first;
+  }
+  reporter_->need(known->second);
 }
 
 void ReportingPolicy::end_step(const StepOutcome& outcome) {

@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "inspect/reporter.h"
@@ -53,11 +53,10 @@ class ReportingPolicy final : public Policy {
   std::shared_ptr<Reporter> reporter_;
   ReportingOptions options_;
   StepStructure structure_;
-  std::uint64_t step_ = 0;  // the last one that began
-  bool recorded_ = false;   // the step under way teaches
-  bool learned_ = false;    // the learned state changed since it was sent
-  std::set<ShapeKey> needs_told_;
-  Bytes largest_need_{0};
+  std::uint64_t step_ = 0;           // the last one that began
+  bool recorded_ = false;            // the step under way teaches
+  bool learned_ = false;             // the learned state changed since it was sent
+  std::map<ShapeKey, Bytes> needs_;  // with every layer kept, of shapes seen; bounded
 };
 
 }  // namespace pudica

@@ -92,6 +92,23 @@ TEST_F(ReportMailboxTest, ANewRegistrationWantsEverythingAgain) {
   EXPECT_EQ(mailbox_.take_outgoing().need, Bytes(9));
 }
 
+// A run of a group that needs less for a while is to lend: its daemon must hear of it.
+TEST_F(ReportMailboxTest, NeedsThatFallAreToldWithTheStepsAndRisesAtOnce) {
+  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15});
+  mailbox_.take_outgoing();
+  mailbox_.put_need(Bytes(9));
+  EXPECT_TRUE(mailbox_.urgent());
+  EXPECT_EQ(mailbox_.take_outgoing().need, Bytes(9));
+  for (const std::int64_t bytes : {3, 5, 4}) mailbox_.put_need(Bytes(bytes));
+  EXPECT_FALSE(mailbox_.urgent());
+  Outgoing fallen = mailbox_.take_outgoing();
+  EXPECT_EQ(fallen.need, Bytes(5)) << "the largest of the batch";
+  mailbox_.put_need(Bytes(6));
+  EXPECT_TRUE(mailbox_.urgent()) << "a rise above what was sent last";
+  mailbox_.put_back(std::move(fallen));
+  EXPECT_EQ(mailbox_.take_outgoing().need, Bytes(6));
+}
+
 TEST_F(ReportMailboxTest, CommandsOfAnOldRegistrationAreNotTaken) {
   const Registration registration{"a", 1, std::nullopt, std::nullopt, 5, 15};
   mailbox_.registered(registration);

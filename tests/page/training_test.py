@@ -76,9 +76,15 @@ def test_shows_a_training_run(browser, trained):
     rows = page.evaluate("document.querySelectorAll('details tbody tr').length")
     assert rows == len(run["learned"])
     assert page.evaluate(CONTRASTS) == []
+    if os.environ.get("PUDICA_SCREENSHOT"):
+        page.screenshot(os.environ["PUDICA_SCREENSHOT"])
+    page.look(width=820, scheme="dark")
+    page.open(f"{daemon.address}/#/")
+    models = "document.querySelector('[aria-label=\"Learned models\"]')"
+    page.wait_for(f"{models}?.querySelectorAll('tbody tr').length > 0")
+    overhang = page.evaluate(f"{models}.scrollWidth - {models}.clientWidth")
+    assert overhang == 0, "a long fingerprint leaves the other columns in sight"
     assert page.problems == []
     strangers = [url for url in page.requests if not url.startswith(daemon.address + "/")]
     assert [url for url in strangers if not url.startswith("about:")] == []
-    if os.environ.get("PUDICA_SCREENSHOT"):
-        page.screenshot(os.environ["PUDICA_SCREENSHOT"])
     page.close()

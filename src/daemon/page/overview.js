@@ -122,7 +122,7 @@ function totalsText(group) {
 }
 
 const kModelColumns = [
-  ["Fingerprint", "mono", (model) => model.fingerprint],
+  ["Fingerprint", "mono wrap", (model) => model.fingerprint],
   ["Recorded steps", "number", (model) => count(model.recorded_steps)],
   ["Shapes", "number", (model) => count(model.distinct_shapes)],
   ["Runs", "number", (model) => count(model.runs)],

@@ -38,7 +38,7 @@ def instants():
 
 @pytest.fixture
 def start(daemon):
-    """start(out, ...) starts a training that does not outlive the test; its worker ends with it."""
+    """start(out, ...) starts a training that does not outlive the test: its worker ends with it."""
     started = []
 
     def start_one(out, **options):

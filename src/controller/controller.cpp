@@ -21,6 +21,9 @@ constexpr std::int64_t kTimeSamplesPerLength = 4;
 // stays, from samples of a past that is over.
 constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
+// A dimension this much larger than in any step that ran is far beyond them.
+constexpr double kFarBeyond = 1.25;
+
 // So many changes of the layers within so many steps: they change from step to step.
 constexpr std::size_t kRestlessChanges = 4;
 constexpr std::uint64_t kRestlessSteps = 24;
@@ -291,10 +294,21 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
       build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
   built.plan.predicted_peak_bytes =
       context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice, built.plan.joined));
+  // A prediction far beyond all that ran may be wrong however well it fits: then what is kept must
+  // be there to be given back.
+  if (!is_covered(context.shape)) built.plan.revocable = true;
   if (is_certain(model, built)) return built;
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;
+}
+
+bool ControllerImpl::is_covered(const ShapeKey& shape) const {
+  if (largest_.size() != shape.size()) return false;
+  for (std::size_t i = 0; i < largest_.size(); ++i) {
+    if (static_cast<double>(shape[i]) > kFarBeyond * static_cast<double>(largest_[i])) return false;
+  }
+  return true;
 }
 
 StepDecision ControllerImpl::fallback_step(const StepContext& context) {

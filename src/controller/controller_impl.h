@@ -96,6 +96,9 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
 
+  // Whether steps have run that were nearly as large in every dimension.
+  [[nodiscard]] bool is_covered(const ShapeKey& shape) const;
+
   // Outcomes.
   void take_outcome(const StepOutcome& outcome);
   void judge(const StepOutcome& outcome);
@@ -133,6 +136,7 @@ class ControllerImpl final : public Controller {
   bool base_known_[2] = {false, false};
   Bytes most_returning_bytes_{0};  // that was seen
 
+  std::vector<std::int64_t> largest_;  // of each dimension, over the steps that ended
   std::int64_t recorded_steps_ = 0;    // that taught something
   std::int64_t learning_steps_ = 0;    // since learning last began
   std::int64_t curious_steps_ = 0;     // recorded while planning, since learning last began

@@ -28,6 +28,9 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (outcome.revocations > 0) ++counters_.revoked_steps;
   if (outcome.overrun) ++counters_.overruns;
   if (outcome.failed || broken_) return;
+  const ShapeKey& shape = outcome.context.shape;
+  largest_.resize(shape.size());
+  for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);
   if (is_passing()) {
     pending_ = {};
   } else {

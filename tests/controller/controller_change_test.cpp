@@ -167,6 +167,18 @@ TEST(ControllerChange, LayersThatComeAndGoLeaveNoPrediction) {
   EXPECT_EQ(last.outcome.peak_bytes, last.decision.plan->predicted_peak_bytes) << "settled again";
 }
 
+// However well it fits: what was learned from short batches alone may not hold for one ten times as
+// long, and then kept layers must be there to be revoked.
+TEST(ControllerChange, FarBeyondWhatRanNothingIsKeptForGood) {
+  Harness harness({});
+  const Bytes budget = harness.budget_at(kLongest, 10.0);
+  for (const std::int64_t length : {32, 40, 48, 56, 40, 48}) harness.step({8, length}, budget);
+  EXPECT_FALSE(harness.step({8, 64}, budget).decision.plan->revocable);
+  EXPECT_TRUE(harness.step({8, 512}, budget).decision.plan->revocable);
+  EXPECT_TRUE(harness.step({16, 64}, budget).decision.plan->revocable);
+  EXPECT_FALSE(harness.step({16, 500}, budget).decision.plan->revocable) << "covered by now";
+}
+
 TEST(ControllerChange, FailedStepsTeachNothing) {
   Harness harness({});
   const Bytes budget = harness.budget_at(kLongest, 0.5);

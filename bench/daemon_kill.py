@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 
-from daemon_load import get, processor, revision, wait_until
+from daemon_load import get, processor, revision, wait_until, write
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WARMUP_STEPS = 40
@@ -178,10 +178,7 @@ def main():
               "training": {"model": options.model, "batch": options.batch,
                            "length": options.length, "threads": 1},
               "seed": options.seed, **figures}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.json:
-        pathlib.Path(options.json).write_text(text + "\n")
+    write(result, options.json)
 
 
 if __name__ == "__main__":

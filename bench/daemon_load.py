@@ -179,6 +179,14 @@ def processor():
     return platform.machine()
 
 
+def write(result, path):
+    """On standard output, and into a file where one is named."""
+    text = json.dumps(result, indent=1)
+    print(text)
+    if path:
+        pathlib.Path(path).write_text(text + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench_daemon", description=__doc__)
     parser.add_argument("--daemon", required=True, help="the program pudicad")
@@ -214,10 +222,7 @@ def main():
                        "stalled_readers": 4, "slow_clients": SLOW_CLIENTS,
                        "idle_connections": IDLE_CONNECTIONS},
               **figures}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.json:
-        pathlib.Path(options.json).write_text(text + "\n")
+    write(result, options.json)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,15 @@ class Layer(nn.Module):
         return x + self.dropout(self.inner(x))
 
 
+class Normed(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x))
+
+
 class Stack(nn.Module):
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()

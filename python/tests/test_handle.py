@@ -114,6 +114,21 @@ def test_a_shape_that_is_wrong_is_told_from_one_that_is_not_learned():
             handle.explain((4,))
 
 
+def test_rules_of_the_menu_hold_for_its_modes(tmp_path):
+    def modes(**planner):
+        path = config(tmp_path, planner=planner)
+        model = small.make()
+        with pudica.attach(model, "1GiB", config=path) as handle:
+            small.train(model, 6)
+            return json.dumps(handle.snapshot())
+
+    assert "addmm" in modes()
+    assert "addmm" not in modes(keep_operators=["aten::addmm"])
+    with pytest.raises(pudica.AttachError, match="'aten::ad_mm'"):
+        pudica.attach(small.make(), "1GiB", config=config(
+            tmp_path, planner={"keep_operators": ["aten::ad_mm"]}))
+
+
 def test_questions_to_a_policy_that_learns_nothing(tmp_path):
     with pudica.attach(small.make(), "4GiB", config=config(tmp_path, policy="full")) as handle:
         for call in (handle.explain, handle.estimate, handle.frontier):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from stacks import Layer, inputs, stack
+from stacks import Layer, Normed, inputs, stack
 from torch import nn
 from training import attached
 
@@ -122,15 +122,6 @@ def test_layers_that_cannot_be_run_again_are_kept_and_run_once(
 
 
 # -- what is changed about them --------------------------------------------------------------------
-
-
-class Normed(Layer):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(self.norm(x))
 
 
 def test_buffers_replaced_after_attach_are_put_back() -> None:

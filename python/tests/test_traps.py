@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from stacks import Layer, Stack, run, stack
+from stacks import Layer, Normed, Stack, run, stack
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from training import assert_equal, attached, call, check, gradients
@@ -82,15 +82,6 @@ def test_layers_that_change_their_arguments_are_kept_at_a_binding_budget() -> No
 
 
 # -- 4 batch norm --------------------------------------------------------------------------------
-
-
-class Normed(Layer):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(self.norm(x))
 
 
 def test_running_statistics_are_updated_once() -> None:

@@ -296,7 +296,7 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
       context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice, built.plan.joined));
   // A prediction far beyond all that ran may be wrong however well it fits: then what is kept must
   // be there to be given back.
-  if (!is_covered(context.shape)) built.plan.revocable = true;
+  if (context.budget_bytes > Bytes(0) && !is_covered(context.shape)) built.plan.revocable = true;
   if (is_certain(model, built)) return built;
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";

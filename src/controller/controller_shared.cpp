@@ -39,7 +39,7 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
   plan.predicted_extra_seconds = step_extra_seconds(costs, built.choice);
   plan.certified_gap_seconds = 0;
   plan.predicted_peak_bytes = Bytes(0);
-  plan.revocable = true;
+  plan.revocable = context.budget_bytes > Bytes(0);
   if (!plan.feasible) {
     // What the forwards before it keep is in base_bytes, and can be revoked.
     plan.feasible = true;

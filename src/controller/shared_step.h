@@ -14,7 +14,8 @@ StepCosts repeated(const StepCosts& costs, std::size_t times);
 StepModel repeated(const StepModel& model, std::size_t times);
 
 // The part of a plan of repeated(costs, n) that is the first forward's: its layers' modes. What the
-// forwards need together is not told: no peak is predicted, and every kept layer can be revoked.
+// forwards need together is not told: no peak is predicted. Under a budget every kept layer can be
+// revoked.
 void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& context);
 
 }  // namespace pudica

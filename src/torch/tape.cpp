@@ -200,7 +200,8 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (timed_) synchronize(device_);
   Entry& entry = entries_[index(number)];
   if (timed_) {
-    entry.seconds = WorkInstant::now().seconds_since(begin);
+    const WorkInstant end = WorkInstant::now();
+    entry.seconds = device_.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
     total_seconds_ += entry.seconds;
   }
   entry.random = random || !(before == RandomState::now(device_));

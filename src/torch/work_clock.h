@@ -25,9 +25,14 @@ class WorkInstant {
     return instant;
   }
 
+  // What passed since `begin`, whoever worked: of work on another device, waited for.
+  [[nodiscard]] double passed_since(const WorkInstant& begin) const noexcept {
+    return std::chrono::duration<double>(wall_ - begin.wall_).count();
+  }
+
   // What the thread worked since `begin`; where that was another thread, the time that passed.
   [[nodiscard]] double seconds_since(const WorkInstant& begin) const noexcept {
-    const double passed = std::chrono::duration<double>(wall_ - begin.wall_).count();
+    const double passed = passed_since(begin);
     if (pthread_equal(thread_, begin.thread_) == 0) return passed;
     return std::min(passed, 1e-9 * static_cast<double>(cpu_ns_ - begin.cpu_ns_));
   }

@@ -177,6 +177,7 @@ TEST(ControllerChange, FarBeyondWhatRanNothingIsKeptForGood) {
   EXPECT_TRUE(harness.step({8, 512}, budget).decision.plan->revocable);
   EXPECT_TRUE(harness.step({16, 64}, budget).decision.plan->revocable);
   EXPECT_FALSE(harness.step({16, 500}, budget).decision.plan->revocable) << "covered by now";
+  EXPECT_FALSE(harness.step({32, 500}, Bytes(0)).decision.plan->revocable) << "without a budget";
 }
 
 TEST(ControllerChange, FailedStepsTeachNothing) {

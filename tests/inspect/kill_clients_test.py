@@ -8,7 +8,6 @@ What the kills cost in time is printed, not judged: the machine may be busy with
 import bisect
 import json
 import os
-import random
 import sqlite3
 import statistics
 import subprocess
@@ -16,7 +15,7 @@ import time
 
 import pytest
 
-from daemon_support import Daemon, wait_for
+from daemon_support import daemon, instants, processes, wait_for
 
 PROGRAM = os.environ["PUDICA_SIMULATED_RUNS"]
 KILLS = 180
@@ -28,33 +27,12 @@ PATIENCE_S = 300
 
 
 @pytest.fixture
-def daemon(tmp_path):
-    started = Daemon(tmp_path).start()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def instants():
-    seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
-    print(f"seed {seed} (PUDICA_TEST_SEED)")
-    return random.Random(seed)
-
-
-@pytest.fixture
-def start(daemon):
+def start(daemon, processes):
     """start(words...) starts simulated runs, which do not outlive the test."""
-    started = []
-
     def start_one(*words):
-        started.append(subprocess.Popen(simulated(daemon, *words), text=True,
-                                        stdout=subprocess.PIPE))
-        return started[-1]
+        return processes(simulated(daemon, *words), stdout=subprocess.PIPE)
 
-    yield start_one
-    for process in started:
-        process.kill()
-        process.wait()
+    return start_one
 
 
 def simulated(daemon, *words):

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 import conftest
-from daemon_support import Daemon, wait_for
+from daemon_support import daemon, processes, wait_for
 
 LONG = 256
 LENDER = [*range(12, 21)] * 1500 + [LONG]
@@ -22,17 +22,8 @@ STEPS = 100000  # ended by a signal
 
 
 @pytest.fixture
-def daemon(tmp_path):
-    started = Daemon(tmp_path).start()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def start(daemon, tmp_path):
+def start(daemon, processes, tmp_path):
     """start(name, lengths, budget) starts a training of the group "device"."""
-    started = []
-
     def start_one(name, lengths, budget):
         data = tmp_path / f"{name}.csv"
         data.write_text("len\n" + "".join(f"{length}\n" for length in lengths))
@@ -40,14 +31,10 @@ def start(daemon, tmp_path):
             "daemon": True, "policy": "pudica", "steps": STEPS, "data": f"lengths:{data}",
             "budget": budget})
         environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket), PUDICA_GROUP="device")
-        started.append(subprocess.Popen(words, env=environment, text=True, start_new_session=True,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        return started[-1]
+        return processes(words, env=environment, start_new_session=True,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    yield start_one
-    for process in started:
-        process.kill()
-        process.wait()
+    return start_one
 
 
 def new_run(daemon, known):

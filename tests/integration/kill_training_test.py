@@ -6,7 +6,6 @@ does it without torch.
 
 import os
 import pathlib
-import random
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +14,7 @@ import time
 import pytest
 
 import conftest
-from daemon_support import Daemon, wait_for
+from daemon_support import daemon, instants, processes, wait_for
 
 RUN = {"steps": 1200, "max_length": 64, "policy": "pudica", "budget": 0.5}
 KILLS = 20
@@ -23,35 +22,15 @@ TIMEOUT_S = 15  # of a silent run
 
 
 @pytest.fixture
-def daemon(tmp_path):
-    started = Daemon(tmp_path).start()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def instants():
-    seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
-    print(f"seed {seed} (PUDICA_TEST_SEED)")
-    return random.Random(seed)
-
-
-@pytest.fixture
-def start(daemon):
+def start(daemon, processes):
     """start(out, ...) starts a training that does not outlive the test: its worker ends with it."""
-    started = []
-
     def start_one(out, **options):
         environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket))
-        started.append(subprocess.Popen(
+        return processes(
             conftest.arguments_of(out, {"daemon": True, **RUN, **options}), env=environment,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True))
-        return started[-1]
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
-    yield start_one
-    for process in started:
-        process.kill()
-        process.wait()
+    return start_one
 
 
 def check_database(daemon):

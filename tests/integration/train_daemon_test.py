@@ -10,17 +10,10 @@ import time
 import pytest
 
 import conftest
-from daemon_support import Daemon, wait_for
+from daemon_support import daemon, wait_for
 
 RUN = {"steps": 24, "max_length": 64, "policy": "pudica", "budget": 0.5}
 LONG = {**RUN, "steps": 400}
-
-
-@pytest.fixture
-def daemon(tmp_path):
-    started = Daemon(tmp_path).start()
-    yield started
-    started.stop()
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,14 @@ def test_bad_configurations_name_file_and_key(train, tmp_path, content, words):
     check_refused(train(config=path, steps=2, policy="full"), str(path), *words)
 
 
+def test_a_rule_of_the_menu_that_names_no_operator_is_named(train, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"planner": {"keep_operators": ["aten::ad_mm"]}}')
+    run = train(config=path, steps=2, policy="pudica", budget="1GiB")
+    assert run.code != 0
+    assert "'aten::ad_mm'" in run.stderr + run.stdout
+
+
 def test_unreadable_configurations_are_named(train, tmp_path):
     for path in (tmp_path / "missing.json", tmp_path):
         check_refused(train(config=path, steps=2, policy="full"), str(path), "cannot be read")

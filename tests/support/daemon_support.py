@@ -4,10 +4,13 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
 import time
+
+import pytest
 
 PROGRAM = os.environ["PUDICA_DAEMON"]
 PATIENCE_S = 60
@@ -91,3 +94,37 @@ class Daemon:
     def only_run(self):
         runs = self.runs()
         return runs[0] if len(runs) == 1 else None
+
+
+# Fixtures, for test files to import.
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """A daemon that runs."""
+    started = Daemon(tmp_path).start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def instants():
+    """Random numbers that are others each time, repeatable by their seed."""
+    seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed} (PUDICA_TEST_SEED)")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def processes():
+    """processes(words, ...) starts one, which does not outlive the test; options as Popen's."""
+    started = []
+
+    def start_one(words, **options):
+        started.append(subprocess.Popen(words, text=True, **options))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        process.wait()

@@ -18,6 +18,10 @@ constexpr std::size_t kUsualFields = 20;
 // Builds a value from the events of the library's parser.
 class Builder : public nlohmann::json_sax<Json> {
  public:
+  Builder() = default;
+  // Elements of the root's list `streamed` go to `take` as they end, and are then dropped.
+  Builder(std::string_view streamed, const ElementSink* take) : streamed_(streamed), take_(take) {}
+
   bool null() override { return put(Json()); }
   bool boolean(bool value) override { return put(Json(value)); }
   bool number_integer(number_integer_t value) override { return put(Json(value)); }
@@ -35,6 +39,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool key(string_t& name) override {
+    if (open_.size() == 1) names_streamed_ = take_ != nullptr && name == streamed_;
     // A name given twice: the later value counts.
     field_ = &(*open_.back())[std::move(name)];
     return true;
@@ -58,6 +63,7 @@ class Builder : public nlohmann::json_sax<Json> {
  private:
   bool put(Json value) {
     place(std::move(value));
+    hand_over();
     return true;
   }
   // Only what is open innermost grows: the places of the others stay as they are.
@@ -75,24 +81,39 @@ class Builder : public nlohmann::json_sax<Json> {
   }
   bool end() {
     open_.pop_back();
+    hand_over();
     return true;
+  }
+  // After a value has ended; around an element of the list the root and the list are open.
+  void hand_over() {
+    if (!names_streamed_ || open_.size() != 2 || !open_.back()->is_array()) return;
+    (*take_)(open_.back()->back());
+    open_.back()->erase(open_.back()->size() - 1);
   }
 
   Json root_;
   std::vector<Json*> open_;
   Json* field_ = nullptr;
+  std::string_view streamed_;
+  const ElementSink* take_ = nullptr;
+  bool names_streamed_ = false;  // the root's field that is being read is the list
 };
 
-}  // namespace
-
-Json parse(std::string_view text) {
+Json built(std::string_view text, Builder builder) {
   const std::string beyond = beyond_json_limits(text);
   if (!beyond.empty()) {
     throw Json::other_error::create(kBeyondLimits, beyond, static_cast<const Json*>(nullptr));
   }
-  Builder builder;
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
+}
+
+}  // namespace
+
+Json parse(std::string_view text) { return built(text, Builder()); }
+
+Json parse_streaming(std::string_view text, std::string_view list, const ElementSink& take) {
+  return built(text, Builder(list, &take));
 }
 
 }  // namespace pudica::inspect

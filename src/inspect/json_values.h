@@ -1,6 +1,7 @@
 // Values of the core as JSON values: shared by the writers of this folder.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,10 @@ Json to_json(const Plan& plan);
 
 // Errors are thrown as Json::exception, those of text_limits.h too.
 Json parse(std::string_view text);
+// As `parse`, for long lists: elements of the root's list `list` go to `take` one by one as they
+// are read, and the list is empty in what is returned. Holds one element at a time.
+using ElementSink = std::function<void(const Json& element)>;
+Json parse_streaming(std::string_view text, std::string_view list, const ElementSink& take);
 
 // Text of a value; never throws. Indented where `indent` >= 0.
 std::string dump(const Json& value, int indent);

@@ -50,11 +50,12 @@ std::map<std::string, std::string> versions_of(FieldReader& reader) {
   return out;
 }
 
-// Applies `read` to the JSON object of a text; what it throws or refuses becomes an error.
-template <typename T, typename Read>
-Result<T> read_text(std::string_view text, const char* what, const Read& read) {
+// Applies `read` to the JSON object that `parse` returns; what either throws or refuses becomes an
+// error.
+template <typename T, typename Parse, typename Read>
+Result<T> read_parsed(const char* what, const Parse& parse, const Read& read) {
   try {
-    const Json root = inspect::parse(text);
+    const Json root = parse();
     if (!root.is_object()) {
       return invalid_argument(std::string(what) + ": expected a JSON object");
     }
@@ -65,6 +66,12 @@ Result<T> read_text(std::string_view text, const char* what, const Read& read) {
   } catch (const Json::exception& error) {
     return invalid_argument(std::string(what) + ": " + inspect::plain_message(error));
   }
+}
+
+template <typename T, typename Read>
+Result<T> read_text(std::string_view text, const char* what, const Read& read) {
+  return read_parsed<T>(
+      what, [&] { return inspect::parse(text); }, read);
 }
 
 StepEvent step_event(FieldReader& reader) {
@@ -171,19 +178,51 @@ std::optional<Command> read_command(FieldReader& reader) {
   return command;
 }
 
-// Reads every object of a list by `read`; those that it does not know are passed over.
+// Reads one element of a list by `read` into `out`; what `read` does not know is passed over.
+template <typename T, typename Read>
+std::optional<Error> read_element(const Json& value, const std::string& at, const Read& read,
+                                  std::vector<T>& out) {
+  if (!value.is_object()) return invalid_argument(at + ": expected an object");
+  FieldReader fields(value, at + ".");
+  auto item = read(fields);
+  if (item) out.push_back(std::move(*item));
+  return error_of(fields);
+}
+
 template <typename T, typename Read>
 std::vector<T> read_list(FieldReader& reader, const char* field, const Read& read) {
   std::vector<T> out;
-  reader.each(field, [&](const Json& value, const std::string& at) -> std::optional<Error> {
-    if (!value.is_object()) return invalid_argument(at + ": expected an object");
-    FieldReader fields(value, at + ".");
-    auto item = read(fields);
-    if (item) out.push_back(std::move(*item));
-    return error_of(fields);
+  reader.each(field, [&](const Json& value, const std::string& at) {
+    return read_element(value, at, read, out);
   });
   return out;
 }
+
+// The events of a batch, read one by one as its text is parsed: a batch of every run a second makes
+// this most of what a busy daemon does.
+class EventList {
+ public:
+  void take(const Json& value) {
+    const std::string at = "events[" + std::to_string(seen_) + "]";
+    if (++seen_ > kMaxEventsPerBatch || error_) return;
+    error_ = read_element(value, at, read_event, events_);
+  }
+  std::vector<RunEvent> checked(FieldReader& reader) {
+    // What is not a list is refused here; the elements of a list have gone to take().
+    reader.each("events", [](const Json&, const std::string&) { return std::nullopt; });
+    if (seen_ > kMaxEventsPerBatch) {
+      reader.fail("events", "has " + std::to_string(seen_) + " elements, expected at most " +
+                                std::to_string(kMaxEventsPerBatch));
+    }
+    if (error_) reader.fail_with(*error_);
+    return std::move(events_);
+  }
+
+ private:
+  std::vector<RunEvent> events_;
+  std::size_t seen_ = 0;
+  std::optional<Error> error_;
+};
 
 }  // namespace
 
@@ -227,18 +266,16 @@ Result<Registration> parse_registration(std::string_view text) {
 }
 
 Result<EventBatch> parse_event_batch(std::string_view text) {
-  return read_text<EventBatch>(text, "events", [](FieldReader& reader) {
-    EventBatch batch;
-    batch.dropped = reader.has("dropped") ? reader.integer("dropped") : 0;
-    if (const Json* const events = reader.object("events");
-        events != nullptr && events->is_array() && events->size() > kMaxEventsPerBatch) {
-      reader.fail("events", "has " + std::to_string(events->size()) +
-                                " elements, expected at most " +
-                                std::to_string(kMaxEventsPerBatch));
-    }
-    batch.events = read_list<RunEvent>(reader, "events", read_event);
-    return batch;
-  });
+  EventList events;
+  const inspect::ElementSink take = [&](const Json& value) { events.take(value); };
+  return read_parsed<EventBatch>(
+      "events", [&] { return inspect::parse_streaming(text, "events", take); },
+      [&](FieldReader& reader) {
+        EventBatch batch;
+        batch.dropped = reader.has("dropped") ? reader.integer("dropped") : 0;
+        batch.events = events.checked(reader);
+        return batch;
+      });
 }
 
 Result<std::vector<Command>> parse_commands(std::string_view text) {

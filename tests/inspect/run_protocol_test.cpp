@@ -111,6 +111,26 @@ TEST(RunProtocol, NamesWhatIsWrong) {
   EXPECT_THAT(parse_event_batch(events + "]}").error().message, HasSubstr("at most 4096"));
 }
 
+TEST(RunProtocol, OnlyTheBatchesOwnListHoldsEvents) {
+  // Lists and names within an event, and fields on both sides of the list.
+  const auto batch = parse_event_batch(
+      R"({"note":{"events":[{"type":"need","bytes":9}]},
+          "events":[{"type":"snapshot","snapshot":{"events":[[1,[2]],{"type":"end"}],"x":[]}},
+                    {"type":"need","bytes":4,"more":[{"bytes":5}]}],
+          "dropped":7})");
+  ASSERT_TRUE(batch.has_value()) << batch.error().message;
+  EXPECT_EQ(batch->dropped, 7);
+  ASSERT_EQ(batch->events.size(), 2U);
+  EXPECT_EQ(std::get<SnapshotEvent>(batch->events[0]).snapshot,
+            R"({"events":[[1,[2]],{"type":"end"}],"x":[]})");
+  EXPECT_EQ(std::get<NeedEvent>(batch->events[1]).bytes, Bytes(4));
+  EXPECT_THAT(parse_event_batch(R"({"events":[[{"type":"end"}]]})").error().message,
+              HasSubstr("events[0]: expected an object"));
+  EXPECT_THAT(parse_event_batch(R"({"events":{"0":1}})").error().message, HasSubstr("events: "));
+  EXPECT_THAT(parse_event_batch(R"({"dropped":0})").error().message, HasSubstr("events: missing"));
+  EXPECT_FALSE(parse_event_batch(R"([{"events":[{"type":"need","bytes":4}]}])"));
+}
+
 TEST(RunProtocol, FieldsAfterAFaultAreNotTouched) {
   EXPECT_FALSE(parse_run_description(R"({"protocol":"x","budget_bytes":1,"versions":{}})"));
   EXPECT_FALSE(parse_run_description(R"({"protocol":1,"budget_bytes":1,"versions":7})"));

@@ -51,7 +51,7 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
 }
 
 StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {
-  const auto forwards = static_cast<std::size_t>(1 + context.following_forwards);
+  const auto forwards = 1 + static_cast<std::size_t>(context.following_forwards);
   const StepModel together = repeated(model, forwards);
   BuiltPlan built = built_plan(context, together, {});
   const bool record = wants_record(context, model, is_certain(together, built));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -234,12 +235,11 @@ class Builder {
   // none is dearer than what does more. Times of few samples may say otherwise.
   static void order_seconds(std::vector<LayerModeCosts>& modes) {
     double most = std::numeric_limits<double>::infinity();
-    for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) {
-      const bool ordered =
-          mode->mode.kind == Mode::Kind::kSelective || mode->mode.kind == Mode::Kind::kFull;
-      if (!ordered) continue;
-      most = std::min(most, mode->extra_seconds);
-      mode->extra_seconds = most;
+    for (LayerModeCosts& costs : std::ranges::reverse_view(modes)) {
+      const Mode::Kind kind = costs.mode.kind;
+      if (kind != Mode::Kind::kSelective && kind != Mode::Kind::kFull) continue;
+      most = std::min(most, costs.extra_seconds);
+      costs.extra_seconds = most;
     }
   }
 

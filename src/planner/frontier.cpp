@@ -23,7 +23,7 @@ FrontierPoint exact_floor(const Candidates& candidates) {
 }  // namespace
 
 void FrontierPass::Row::reset(std::int32_t cells) {
-  const auto size = static_cast<std::size_t>(cells + kRowBlock);
+  const auto size = static_cast<std::size_t>(cells) + kRowBlock;
   if (bytes.size() == size) return;
   bytes.assign(size, kUnreachable);
   ticks.assign(size, 0);

@@ -81,9 +81,9 @@ void Proof::take_best(Incumbent* incumbent) const {
 }
 
 void Proof::run(const Candidates& candidates, const LpCertificate& certificate, const Table& table,
-                std::int64_t budget_bytes, const ProofOptions& options, Incumbent* incumbent) {
+                const ProofOptions& options, Incumbent* incumbent) {
   const std::size_t layers = candidates.layers();
-  budget_bytes_ = budget_bytes;
+  budget_bytes_ = options.budget_bytes;
   limit_ns_ = incumbent->time_ns - options.good_enough_ns;
   if (limit_ns_ <= incumbent->bound_ns) return;
   dropped_ns_ = limit_ns_;

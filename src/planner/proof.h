@@ -20,6 +20,7 @@ struct Incumbent {
 };
 
 struct ProofOptions {
+  std::int64_t budget_bytes = 0;
   std::int64_t good_enough_ns = 0;  // savings below this are not looked for
   std::int32_t states = 0;          // kept in all, a share of them each layer
 };
@@ -34,7 +35,7 @@ class Proof {
   // Improves choice, time or bound. Requires: bound_ns() of the certificate and build() of the
   // table were last called for this budget.
   void run(const Candidates& candidates, const LpCertificate& certificate, const Table& table,
-           std::int64_t budget_bytes, const ProofOptions& options, Incumbent* incumbent);
+           const ProofOptions& options, Incumbent* incumbent);
 
  private:
   struct State {

@@ -8,7 +8,7 @@ namespace pudica::planner {
 
 std::int32_t table_cells(std::size_t layers, std::int32_t wanted) {
   // Half of the cells at least are for time, not for rounding.
-  const std::int64_t least = 2 * static_cast<std::int64_t>(layers) + 2 * kRowBlock;
+  const std::int64_t least = 2 * (static_cast<std::int64_t>(layers) + kRowBlock);
   const std::int64_t cells = std::max<std::int64_t>(wanted, least);
   return block_end(static_cast<std::int32_t>(cells));
 }

@@ -109,11 +109,12 @@ void TwoStagePlanner::prove(const Chain& chain) {
   const auto enough_ns = static_cast<std::int64_t>(options_.good_enough_gap * step_ns);
   if (options_.proof_states <= 0 || best_.time_ns - best_.bound_ns <= enough_ns) return;
   certificate_.prepare_rest(candidates_, budget_bytes_);
-  ProofOptions proof{.good_enough_ns = enough_ns, .states = options_.proof_states};
-  proof_.run(candidates_, certificate_, table_, budget_bytes_, proof, &best_);
+  ProofOptions proof{
+      .budget_bytes = budget_bytes_, .good_enough_ns = enough_ns, .states = options_.proof_states};
+  proof_.run(candidates_, certificate_, table_, proof, &best_);
   if (best_.time_ns - best_.bound_ns <= kLooseGaps * enough_ns) return;
   proof.states *= kMoreStates;
-  proof_.run(candidates_, certificate_, table_, budget_bytes_, proof, &best_);
+  proof_.run(candidates_, certificate_, table_, proof, &best_);
 }
 
 ChainPlan TwoStagePlanner::finish(const Chain& chain) const {

@@ -21,7 +21,7 @@ struct Searched {
   Table table;
   Incumbent incumbent;
 
-  Searched(const Chain& chain, std::int64_t budget, const ProofOptions& options) {
+  Searched(const Chain& chain, std::int64_t budget, ProofOptions options) {
     EXPECT_TRUE(candidates.collect(chain).has_value());
     bytes.scale(candidates);
     for (std::size_t i = 0; i < candidates.layers(); ++i) {  // all slow: far from the best
@@ -34,7 +34,8 @@ struct Searched {
     cells.set(candidates.layers(), table_cells(candidates.layers(), 64), incumbent.time_ns);
     table.build(candidates, bytes, cells);
     certificate.prepare_rest(candidates, budget);
-    Proof().run(candidates, certificate, table, budget, options, &incumbent);
+    options.budget_bytes = budget;
+    Proof().run(candidates, certificate, table, options, &incumbent);
   }
 };
 
@@ -68,8 +69,8 @@ TEST(Proof, LooksForNoSavingThatIsGoodEnough) {
   exact.incumbent.bound_ns = best - 900;
   exact.certificate.prepare_rest(exact.candidates, 500);
   const Choice before = exact.incumbent.choice;
-  Proof().run(exact.candidates, exact.certificate, exact.table, 500,
-              {.good_enough_ns = 250, .states = 4096}, &exact.incumbent);
+  Proof().run(exact.candidates, exact.certificate, exact.table,
+              {.budget_bytes = 500, .good_enough_ns = 250, .states = 4096}, &exact.incumbent);
   EXPECT_EQ(exact.incumbent.choice, before);
   EXPECT_EQ(exact.incumbent.bound_ns, best - 250);
 }

@@ -29,8 +29,9 @@ struct ControllerOptions {
   std::int64_t warmup_max_steps = 30;    // plan from then on with whatever is known
   double warmup_fit_error = 0.01;        // relative peak error above which a step is a misfit
   double margin_revocation_rate = 0.01;  // steps that may need a revocation, in (0, 0.5]
-  // Which modes may be planned: kinds named here. Empty: all.
+  // Which modes may be planned: kinds named here. Empty: all but `offload`.
   std::vector<Mode::Kind> menu;
+  std::int64_t host_bytes = std::int64_t{4} << 30U;  // what layers of mode `offload` may fill
   double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
   PlannerOptions planner;
   PredictorOptions predictor;

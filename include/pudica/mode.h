@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,5 +31,8 @@ struct Mode {
 std::string to_string(Mode mode);
 // Errors: kInvalidArgument naming the text and the known modes.
 Result<Mode> parse_mode(std::string_view text);
+// Whether a menu names the kind. An empty one stands for all but `offload`, which has to be asked
+// for.
+bool is_on_menu(std::span<const Mode::Kind> menu, Mode::Kind kind);
 
 }  // namespace pudica

@@ -52,6 +52,14 @@ struct MenuRules {
   std::vector<std::string> recompute_operators;
 };
 
+// Where layers of mode `offload` put what they saved: pinned host memory for a CUDA device; for the
+// CPU memory that the budget does not count, behind a link of the given bandwidth (0: as fast as
+// memory is copied), so that plans with `offload` can be tried on any machine.
+struct OffloadOptions {
+  Bytes host_bytes{std::int64_t{4} << 30U};  // at most; what does not fit stays on the device
+  double simulated_bytes_per_second = 0;
+};
+
 struct AttachOptions {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
@@ -65,6 +73,7 @@ struct AttachOptions {
   std::vector<at::Tensor> parameters;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   MenuRules menu_rules;
+  OffloadOptions offload;
 };
 
 // What one step did, for reports.

@@ -39,8 +39,9 @@ class RandomPolicy final : public Policy {
   bool one_in(std::uint64_t n) { return random_() % n == 0; }
 
   Mode draw(std::uint16_t layer_class) {
-    const std::uint64_t kind = random_() % 5;
+    const std::uint64_t kind = random_() % 6;
     if (kind < 2) return Mode::full();
+    if (kind == 3) return Mode::offload();
     const bool has_menu =
         layer_class < structure_.menus.size() && !structure_.menus[layer_class].steps.empty();
     if (kind == 2 || !has_menu) return Mode::keep();

@@ -129,6 +129,32 @@ def test_rules_of_the_menu_hold_for_its_modes(tmp_path):
             tmp_path, planner={"keep_operators": ["aten::ad_mm"]}))
 
 
+def test_offload_is_planned_where_the_menu_names_it(plain, tmp_path):
+    least, most = floor(tmp_path), peak()
+    budget = (least + most) // 2
+
+    def planned(menu, **keys):
+        path = config(tmp_path, planner={"menu": menu}, **keys)
+        model = small.make()
+        with pudica.attach(model, budget, config=path) as handle:
+            small.train(model, 14)
+            stats = handle.stats()
+            text = handle.explain((4, 120))
+            plans = handle.plans()
+        assert small.same(plain, model)
+        assert stats["overruns"] == stats["failures"] == 0
+        assert stats["highest_peak_bytes"] <= budget
+        return {mode for plan in plans for mode in plan["plan"]["modes"]}, str(text)
+
+    modes, text = planned(["keep", "offload", "full"])
+    assert "offload" in modes
+    assert "offload" in text
+    modes, _ = planned(["keep", "offload", "full"], offload={"host_bytes": 0})
+    assert "offload" not in modes
+    modes, _ = planned(["keep", "full"])
+    assert modes == {"keep", "full"}
+
+
 def test_questions_to_a_policy_that_learns_nothing(tmp_path):
     with pudica.attach(small.make(), "4GiB", config=config(tmp_path, policy="full")) as handle:
         for call in (handle.explain, handle.estimate, handle.frontier):

@@ -1,5 +1,6 @@
 #include "pudica/mode.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/text_limits.h"
@@ -35,6 +36,11 @@ Result<Mode> parse_mode(std::string_view text) {
   }
   return invalid_argument("unknown mode '" + shown(text) +
                           "'; expected keep, selective:<k>, offload or full");
+}
+
+bool is_on_menu(std::span<const Mode::Kind> menu, Mode::Kind kind) {
+  if (menu.empty()) return kind != Mode::Kind::kOffload;
+  return std::ranges::find(menu, kind) != menu.end();
 }
 
 }  // namespace pudica

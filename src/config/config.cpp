@@ -168,6 +168,7 @@ ControllerOptions compile_controller_options(const Config& config) {
   options.warmup_fit_error = config.warmup.fit_error;
   options.margin_revocation_rate = config.margin.revocation_rate;
   options.menu = config.planner.menu;
+  options.host_bytes = config.offload.host_bytes;
   options.planner.frontier_cells = static_cast<std::int32_t>(config.planner.frontier_limit);
   options.predictor.forgetting = config.predictor.forgetting;
   options.predictor.max_samples_per_segment =

@@ -55,6 +55,10 @@ struct Config {
     std::vector<std::string> recompute_operators;  // likewise
     bool operator==(const Planner&) const = default;
   };
+  struct Offload {
+    std::int64_t host_bytes = std::int64_t{4} << 30U;
+    bool operator==(const Offload&) const = default;
+  };
   struct Margin {
     double revocation_rate = 0.01;
     bool operator==(const Margin&) const = default;
@@ -78,6 +82,7 @@ struct Config {
   Warmup warmup;
   Predictor predictor;
   Planner planner;
+  Offload offload;
   Margin margin;
   Cache cache;
   std::string policy = "pudica";

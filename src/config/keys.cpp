@@ -129,7 +129,7 @@ bool read_policy(const json& value, Config& config) {
 
 constexpr std::array<std::string_view, 5> kLogLevels{"off", "error", "warn", "info", "debug"};
 
-constexpr std::array<Key, 19> kKeys{{
+constexpr std::array<Key, 20> kKeys{{
     {"budget", "string or number", "auto, bytes (600MiB, 4096) or a fraction from 0.0 to 1.0",
      "bytes", "\"auto\"", &read_budget},
     {"warmup.mode", "string", "revocable or sheltered", "", "\"revocable\"", &read_warmup_mode},
@@ -165,6 +165,10 @@ constexpr std::array<Key, 19> kKeys{{
     {"planner.recompute_operators", "list of strings",
      "names of operators such as aten::gelu; a * at the end stands for any rest", "", "[]",
      [](const json& v, Config& c) { return read_operators(v, c.planner.recompute_operators); }},
+    {"offload.host_bytes", "integer", "0 to 1125899906842624", "bytes", "4294967296",
+     [](const json& v, Config& c) {
+       return read_integer(v, {0, std::int64_t{1} << 50U}, c.offload.host_bytes);
+     }},
     {"margin.revocation_rate", "number", "above 0, to 0.5", "share of steps", "0.01",
      [](const json& v, Config& c) {
        return read_number(v, {0, 0.5}, c.margin.revocation_rate);

@@ -339,14 +339,12 @@ Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
   request.gradients_present = context.gradients_present;
   request.returning_bytes = context.returning_bytes.count();
   request.menu = options_.menu;
+  request.host_bytes = options_.host_bytes;
   request.lenient = learning_steps_ >= options_.warmup_max_steps;
   return build_step_model(store_, structure_, request);
 }
 
-bool ControllerImpl::on_menu(Mode::Kind kind) const {
-  const auto& menu = options_.menu;
-  return menu.empty() || std::ranges::find(menu, kind) != menu.end();
-}
+bool ControllerImpl::on_menu(Mode::Kind kind) const { return is_on_menu(options_.menu, kind); }
 
 void ControllerImpl::stand_down(const std::string& reason) {
   broken_ = true;

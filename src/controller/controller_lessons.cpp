@@ -35,7 +35,7 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
 StepDecision ControllerImpl::teach_step(const StepContext& context,
                                         const Result<StepModel>& model) {
   ++learning_steps_;
-  if (!structure_.menus.empty()) ++menu_steps_;
+  if (!structure_.menus.empty() || on_menu(Mode::Kind::kOffload)) ++menu_steps_;
   Plan plan;
   plan.shape = context.shape;
   plan.default_mode = default_mode();

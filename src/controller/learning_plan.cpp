@@ -27,8 +27,7 @@ class Teacher {
 
   [[nodiscard]] bool teaches(Mode mode, std::uint16_t layer_class) const {
     if (mode == Mode::full() && store_.refuses_full(layer_class)) return false;
-    return request_.menu.empty() ||
-           std::ranges::find(request_.menu, mode.kind) != request_.menu.end();
+    return is_on_menu(request_.menu, mode.kind);
   }
 
   // Distinct shapes at which a mode is known on layers of a group, forward and backward.
@@ -76,17 +75,21 @@ void ensure(const std::vector<std::size_t>& layers, Mode wanted, std::vector<Mod
   if (!runs) modes[layers.front()] = wanted;
 }
 
+// What a class may run beside `keep` and `full`; all but selective modes without being searched
+// for.
 std::vector<Mode> menu_of(const StepStructure& structure, std::uint16_t layer_class) {
   std::vector<Mode> modes;
-  if (layer_class >= structure.menus.size()) return modes;
-  for (std::size_t k = 0; k < structure.menus[layer_class].steps.size(); ++k) {
-    modes.push_back(Mode::selective(static_cast<std::uint16_t>(k)));
+  if (layer_class < structure.menus.size()) {
+    for (std::size_t k = 0; k < structure.menus[layer_class].steps.size(); ++k) {
+      modes.push_back(Mode::selective(static_cast<std::uint16_t>(k)));
+    }
   }
+  modes.push_back(Mode::offload());
   return modes;
 }
 
-// Gives lacking selective modes to layers of the group that teach nothing else and would be kept: a
-// selective mode holds less. Where `keep` is not on the menu, to layers that would run `full`.
+// Gives lacking modes of the menu to layers of the group that teach nothing else and would be kept:
+// these modes hold less. Where `keep` is not on the menu, to layers that would run `full`.
 void teach_menu(const Teacher& teacher, Group group, const std::vector<Mode>& menu,
                 const std::vector<std::size_t>& layers, std::vector<Mode>& modes) {
   const auto first_of = [&](Mode mode) {

@@ -9,10 +9,20 @@ namespace {
 // Masks held as bits come beside the masks themselves for a moment: a bit for four bytes.
 constexpr std::int64_t kBitsShare = 32;
 
+// It holds what `keep` holds until the layer ends, and in the backward at most all of it again.
+LayerModeCosts bound_of_offload(const LayerModeCosts& keep) {
+  LayerModeCosts bound = keep;
+  bound.mode = Mode::offload();
+  bound.backward_peak_bytes += std::max<std::int64_t>(0, keep.forward_net_bytes);
+  return bound;
+}
+
 std::optional<LayerModeCosts> bound_of(const LayerCosts& layer, Mode mode) {
   const auto keep = std::ranges::find(layer.modes, Mode::keep(), &LayerModeCosts::mode);
   const auto full = std::ranges::find(layer.modes, Mode::full(), &LayerModeCosts::mode);
-  if (keep == layer.modes.end() || full == layer.modes.end()) return std::nullopt;
+  if (keep == layer.modes.end()) return std::nullopt;
+  if (mode == Mode::offload()) return bound_of_offload(*keep);
+  if (full == layer.modes.end()) return std::nullopt;
   LayerModeCosts bound = *keep;
   bound.mode = mode;
   bound.forward_peak_bytes = std::max(

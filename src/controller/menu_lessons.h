@@ -1,4 +1,4 @@
-// Selective modes measured in steps that are planned already, in layers where there is room.
+// Modes of the menu measured in steps that are planned already, in layers where there is room.
 #pragma once
 
 #include <cstdint>

@@ -53,6 +53,7 @@ class Builder {
     auto head = add_head();
     if (!head) return head.error();
     add_epilogue_and_optimizer();
+    fill_host();
     model_.upper.step_seconds = model_.point.step_seconds;
     return std::move(model_);
   }
@@ -62,8 +63,7 @@ class Builder {
 
   [[nodiscard]] bool on_menu(Mode mode, std::uint16_t layer_class) const {
     if (mode == Mode::full() && store_.refuses_full(layer_class)) return false;
-    return request_.menu.empty() ||
-           std::ranges::find(request_.menu, mode.kind) != request_.menu.end();
+    return is_on_menu(request_.menu, mode.kind);
   }
 
   void use(bool identified, bool fit) {
@@ -96,8 +96,8 @@ class Builder {
     std::optional<Error> missing;
     for (const Mode mode : modes_of(wanted.layer_class)) {
       if (!on_menu(mode, wanted.layer_class) || out.point.modes.size() >= kMaxModes) continue;
-      if (mode.kind == Mode::Kind::kSelective &&
-          !is_known(classes.best(mode, wanted.variant), plain_identified)) {
+      const bool optional = mode != Mode::keep() && mode != Mode::full();
+      if (optional && !is_known(classes.best(mode, wanted.variant), plain_identified)) {
         note_unknown(wanted.layer_class, mode);
         continue;
       }
@@ -118,6 +118,26 @@ class Builder {
     add_output(classes, out);
     finish_seconds(out);
     return out;
+  }
+
+  // First layers hold for the longest. What one puts away is at most what it has at its highest
+  // beyond what it leaves on the device.
+  void fill_host() {
+    std::int64_t used = 0;
+    for (std::size_t i = 0; i < model_.upper.layers.size(); ++i) {
+      auto& modes = model_.upper.layers[i].modes;
+      const auto offload = std::ranges::find(modes, Mode::offload(), &LayerModeCosts::mode);
+      if (offload == modes.end()) continue;
+      const std::int64_t bytes = offload->forward_peak_bytes - offload->forward_net_bytes;
+      if (used + bytes <= request_.host_bytes) {
+        used += bytes;
+        continue;
+      }
+      const auto at = offload - modes.begin();
+      modes.erase(offload);
+      auto& points = model_.point.layers[i].modes;
+      points.erase(points.begin() + at);
+    }
   }
 
   void note_unknown(std::uint16_t layer_class, Mode mode) {
@@ -159,7 +179,7 @@ class Builder {
     model_.upper.layers[index].follows_previous = follows;
   }
 
-  // `keep`, the class's menu, `full`.
+  // `keep`, the class's menu, `offload`, `full`.
   [[nodiscard]] std::vector<Mode> modes_of(std::uint16_t layer_class) const {
     std::vector<Mode> modes{Mode::keep()};
     if (layer_class < structure_.menus.size() && structure_.menus[layer_class].id != 0) {
@@ -168,9 +188,10 @@ class Builder {
       }
     } else {
       for (const Mode mode : store_.modes(layer_class)) {
-        if (mode != Mode::keep() && mode != Mode::full()) modes.push_back(mode);
+        if (mode.kind == Mode::Kind::kSelective) modes.push_back(mode);
       }
     }
+    modes.push_back(Mode::offload());
     modes.push_back(Mode::full());
     return modes;
   }

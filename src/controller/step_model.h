@@ -17,7 +17,9 @@ struct StepModelRequest {
   ShapeKey shape;
   bool gradients_present = false;
   std::int64_t returning_bytes = 0;
-  std::span<const Mode::Kind> menu;  // kinds on offer; empty: all
+  std::span<const Mode::Kind> menu;  // kinds on offer, as is_on_menu() reads it
+  // Layers from the first on may have `offload` until what they put away fills so many bytes.
+  std::int64_t host_bytes = 0;
   // Leave out modes of which nothing is known instead of failing; keep or full must be known.
   bool lenient = false;
 };

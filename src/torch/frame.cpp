@@ -96,6 +96,10 @@ Frame::~Frame() {
   if (tape_ && options_.observer && tape_->recovery_seconds() > 0) {
     options_.observer->recovered(options_.layer, packing_seconds_ + tape_->recovery_seconds());
   }
+  if (has_fetched_ahead()) drop_fetched_ahead();
+  if (!hosted_.empty() && options_.observer) {
+    options_.observer->recovered(options_.layer, transfer_seconds_);
+  }
 }
 
 std::vector<Frame::Input> Frame::hold_inputs(const std::vector<at::Tensor>& inputs) const {
@@ -182,6 +186,7 @@ void Frame::finish() {
   previous_outputs_.clear();
   if (!runs) return;
   if (tape_) settle_tape();
+  if (options_.host && state_ == State::kKept) settle_offload();
 }
 
 std::size_t Frame::pack(const at::Tensor& tensor) {
@@ -201,6 +206,7 @@ at::Tensor Frame::unpack(std::size_t index) {
   const std::lock_guard lock(mutex_);
   touched_task_ = torch::autograd::get_current_graph_task_id();
   if (slots_[index].taped) return unpack_taped(index);
+  if (slots_[index].hosted >= 0) return unpack_hosted(index);
   if (!slots_[index].tensor.defined()) recompute();
   Slot& slot = slots_[index];
   // Hooks switch autograd's own version check off.
@@ -222,6 +228,7 @@ void Frame::release(std::size_t index) {
     slots_[index].storage = Tape::kNone;
   }
   if (state_ == State::kTaped && !recovering_) collect_taped(/*pinned_too=*/true);
+  if (state_ == State::kOffloaded) let_go_of_dead();
 }
 
 bool Frame::inputs_unchanged() const {
@@ -240,29 +247,44 @@ void Frame::drop_all_slots() {
   for (Slot& slot : slots_) slot.tensor = at::Tensor();
 }
 
-std::int64_t Frame::freeable_bytes(bool drop) {
-  struct Owned {
+std::vector<Frame::OwnedStorage> Frame::owned_storages() {
+  struct Reference {
     const c10::StorageImpl* storage;
     std::size_t owners;
     Slot* slot;
   };
-  std::vector<Owned> owned;
+  std::vector<Reference> references;
   for (Slot& slot : slots_) {
     const at::Tensor& tensor = slot.tensor;
     if (!tensor.defined() || !tensor.has_storage() || tensor.use_count() != 1) continue;
     const c10::Storage& storage = tensor.storage();  // by reference: a copy would change the count
-    owned.push_back({storage.unsafeGetStorageImpl(), storage.use_count(), &slot});
+    references.push_back({storage.unsafeGetStorageImpl(), storage.use_count(), &slot});
   }
-  std::sort(owned.begin(), owned.end(),
-            [](const Owned& left, const Owned& right) { return left.storage < right.storage; });
-  std::int64_t bytes = 0;
-  for (std::size_t begin = 0; begin < owned.size();) {
+  std::sort(references.begin(), references.end(),
+            [](const Reference& left, const Reference& right) {
+              if (left.storage != right.storage) return left.storage < right.storage;
+              return left.slot < right.slot;
+            });
+  std::vector<OwnedStorage> owned;
+  for (std::size_t begin = 0; begin < references.size();) {
     std::size_t end = begin;
-    while (end < owned.size() && owned[end].storage == owned[begin].storage) ++end;
-    if (owned[begin].owners == end - begin) {
-      bytes += static_cast<std::int64_t>(owned[begin].storage->nbytes());
+    OwnedStorage one;
+    for (; end < references.size() && references[end].storage == references[begin].storage; ++end) {
+      one.slots.push_back(references[end].slot);
     }
+    if (references[begin].owners == end - begin) owned.push_back(std::move(one));
     begin = end;
+  }
+  std::sort(owned.begin(), owned.end(), [](const OwnedStorage& left, const OwnedStorage& right) {
+    return left.slots.front() < right.slots.front();
+  });
+  return owned;
+}
+
+std::int64_t Frame::freeable_bytes(bool drop) {
+  std::int64_t bytes = 0;
+  for (const OwnedStorage& one : owned_storages()) {
+    bytes += static_cast<std::int64_t>(one.slots.front()->tensor.storage().nbytes());
   }
   if (drop) {
     // Shared ones go too: their other owner (the cache of weight casts) may die later and leave

@@ -16,6 +16,7 @@
 #include "torch/ambient.h"
 #include "torch/class_menu.h"
 #include "torch/forwarding_engine.h"
+#include "torch/host_tier.h"
 #include "torch/tape.h"
 
 namespace pudica::hooks {
@@ -69,18 +70,21 @@ struct FrameOptions {
   static constexpr std::int32_t kNoStep = -1;
   std::shared_ptr<ClassTapes> tapes;
   std::int32_t menu_step = kNoStep;
+  // Set: what nobody else holds is copied there when the layer ends, and freed on the device.
+  std::shared_ptr<HostTier> host;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   std::shared_ptr<FrameObserver> observer;
 };
 
-// Life: running -> kept | taped | dropped -> (recomputing -> filled)*. The graph's hooks hold the
-// frame; it dies with the last of them. Thread-safe: a recursive mutex, held during recovery.
+// Life: running -> kept | taped | offloaded | dropped -> (recomputing -> filled)*. The graph's
+// hooks hold the frame; it dies with the last of them. Thread-safe: a recursive mutex, held during
+// recovery.
 //
-// Two strategies recover slots. Rerun: the frame's functions run again; random state, autocast
-// state and buffers are put back around it, and what it saves is compared with what the forward
-// saved. Tape (state taped): each slot by just the operators it needs, when it is asked for;
-// nothing of the user's runs again. All slots stay until the layer ends; what is dropped is decided
-// there, when it is known what the call did.
+// Three strategies recover slots. Offload: from copies in host memory. Rerun: the frame's functions
+// run again; random state, autocast state and buffers are put back around it, and what it saves is
+// compared with what the forward saved. Tape (state taped): each slot by just the operators it
+// needs, when it is asked for; nothing of the user's runs again. All slots stay until the layer
+// ends; what is dropped is decided there, when it is known what the call did.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   static std::shared_ptr<Frame> make(FrameOptions options);
@@ -108,6 +112,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] std::size_t slot_count() const { return slots_.size(); }
   // Recovery is by tape: the class's menu fits this call. After finish().
   [[nodiscard]] bool taped() const { return state_ == State::kTaped; }
+  // What it saved is in the host tier. After finish().
+  [[nodiscard]] bool offloaded() const { return state_ == State::kOffloaded; }
   // This call was searched for its class's menu: its forward's time is not the layer's, and the
   // search may have been the step's peak. After finish().
   [[nodiscard]] bool searched() const { return searched_; }
@@ -120,7 +126,15 @@ class Frame : public std::enable_shared_from_this<Frame> {
   class RecomputeHooks;
   class TrialMode;
 
-  enum class State : std::uint8_t { kRunning, kKept, kTaped, kDropped, kRecomputing, kFilled };
+  enum class State : std::uint8_t {
+    kRunning,
+    kKept,
+    kTaped,
+    kOffloaded,
+    kDropped,
+    kRecomputing,
+    kFilled
+  };
 
   // What the forward saved; the tensor itself may have been dropped.
   static constexpr int kNoTask = -2;
@@ -134,7 +148,21 @@ class Frame : public std::enable_shared_from_this<Frame> {
     std::int32_t storage = Tape::kNone;
     bool taped = false;  // `tensor` has no bytes of its own: they are the tape's
     c10::VariableVersion version_handle{c10::VariableVersion::DISABLED};
+    std::int32_t hosted = -1;  // its storage among hosted_: `tensor` has no bytes of its own
+    // Under a tape or in the host tier:
     int done_task = kNoTask;  // the graph task that has read it
+  };
+
+  // A storage that nobody but these slots holds; slots in the order in which they were saved.
+  struct OwnedStorage {
+    std::vector<Slot*> slots;
+  };
+
+  // A storage in the host tier, and on the device again while a backward reads it.
+  struct Hosted {
+    std::unique_ptr<HostCopy> copy;
+    std::int64_t bytes = 0;
+    c10::Storage device;
   };
 
   struct Input {
@@ -185,6 +213,19 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] double next_price_us() const;
   std::int64_t give_up_next();
 
+  // The host tier's part (frame_offload.cpp).
+  void settle_offload();
+  at::Tensor unpack_hosted(std::size_t index);
+  void bring_back(std::int32_t hosted);
+  void fetch_ahead(std::int32_t behind, int task);
+  [[nodiscard]] std::vector<bool> hosted_wanted(int task) const;
+  void let_go_of_read(int task);
+  void let_go_of_dead();
+  void end_copies() noexcept;
+  [[nodiscard]] bool has_fetched_ahead() const;
+  void drop_fetched_ahead();
+
+  [[nodiscard]] std::vector<OwnedStorage> owned_storages();
   // For the registry, under mutex_. Bytes that come back if every slot goes: storages that nobody
   // but our slots owns. With `drop`, the slots go too.
   std::int64_t freeable_bytes(bool drop);
@@ -203,6 +244,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
   double packing_seconds_ = 0;
+  std::vector<Hosted> hosted_;
+  double transfer_seconds_ = 0;
   std::size_t next_given_up_ = 0;  // of the menu's order
   int revocations_ = 0;
 

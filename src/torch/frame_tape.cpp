@@ -7,7 +7,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "torch/frame.h"
+#include "torch/frame_versions.h"
 #include "torch/meter.h"
+#include "torch/rebound.h"
 #include "torch/tape_dispatch.h"
 #include "torch/work_clock.h"
 
@@ -26,13 +28,6 @@ class FlagGuard {
   bool before_;
 };
 
-at::Tensor rebound(const at::Tensor& tensor, const c10::Storage& storage) {
-  auto bound = tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
-      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
-  bound->set_storage_keep_dtype(storage);
-  return at::Tensor(std::move(bound));
-}
-
 // A search recovers everything while the forward's own bytes are there: as much again.
 bool has_room_to_search(const std::vector<c10::Storage>& bytes_of, c10::Device device) {
   const Meter* meter = meter_for(device);
@@ -42,13 +37,6 @@ bool has_room_to_search(const std::vector<c10::Storage>& bytes_of, c10::Device d
     if (storage) needed += static_cast<std::int64_t>(storage.nbytes());
   }
   return meter->in_use_bytes() + needed <= meter->cap_bytes();
-}
-
-const c10::Storage& no_bytes() {
-  static const auto* const nothing = new c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr,
-      false));
-  return *nothing;
 }
 
 }  // namespace
@@ -153,11 +141,7 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   const int task = torch::autograd::get_current_graph_task_id();
   const bool retained = torch::autograd::get_current_graph_task_keep_graph();
   if (slot.version_handle.enabled()) {
-    TORCH_CHECK(slot.version_handle.current_version() == slot.version,
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation: it is at version ",
-                slot.version_handle.current_version(), "; expected version ", slot.version,
-                " instead");
+    require_unmodified(slot.version_handle.current_version(), slot.version);
   }
   const FlagGuard recovering(recovering_);
   const bool another = std::any_of(slots_.begin(), slots_.end(), [task](const Slot& other) {

@@ -49,6 +49,7 @@ bool Registry::eligible(const Frame& frame, Pass pass, int graph_task) {
   if (frame.state_ == Frame::State::kTaped) {
     return pass == Pass::kUntouched && !frame.recovering_ && frame.tape_->externals_unchanged();
   }
+  if (frame.state_ == Frame::State::kOffloaded) return pass == Pass::kUntouched;
   if (frame.state_ != Frame::State::kKept || !frame.inputs_unchanged()) return false;
   const bool touched = graph_task >= 0 && frame.touched_task_ == graph_task;
   if (pass == Pass::kUntouched) return !touched;
@@ -58,6 +59,7 @@ bool Registry::eligible(const Frame& frame, Pass pass, int graph_task) {
 // Microseconds per byte of what the frame would give next; negative: nothing.
 double Registry::price_of(Frame& frame) {
   if (frame.state_ == Frame::State::kTaped) return frame.next_price_us();
+  if (frame.state_ == Frame::State::kOffloaded) return frame.has_fetched_ahead() ? 0 : -1;
   const std::int64_t bytes = frame.freeable_bytes(/*drop=*/false);
   if (bytes <= 0) return -1;
   return frame.options_.expected_recompute_us / static_cast<double>(bytes);
@@ -66,6 +68,10 @@ double Registry::price_of(Frame& frame) {
 // Bytes that came back.
 std::int64_t Registry::take_from(Frame& frame) {
   const std::int64_t before = meter_.in_use_bytes();
+  if (frame.state_ == Frame::State::kOffloaded) {
+    frame.drop_fetched_ahead();  // it only comes later then: nothing is recomputed
+    return before - meter_.in_use_bytes();
+  }
   if (frame.revocations_++ == 0) revocations_.fetch_add(1);
   if (frame.options_.observer) frame.options_.observer->revoked(frame.options_.layer);
   if (frame.state_ == Frame::State::kTaped) {

@@ -151,6 +151,7 @@ class Session final : public Handle {
   void finish_call(const std::vector<at::Tensor>& outputs);
   [[nodiscard]] bool needs_trial(std::uint16_t layer_class, const LayerOptions& options) const;
   void close_segment();
+  const std::shared_ptr<HostTier>& host_tier();
   void hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs);
   [[nodiscard]] StepStructure structure_of_step() const;
@@ -166,6 +167,7 @@ class Session final : public Handle {
   bool attached_ = true;
   std::int64_t failures_ = 0;
   bool policy_failed_ = false;
+  std::shared_ptr<HostTier> host_;  // from the first layer of mode `offload` on
 
   std::map<std::string, std::uint16_t, std::less<>> classes_;
   std::vector<std::string> class_names_;

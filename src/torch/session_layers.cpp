@@ -86,6 +86,7 @@ bool Session::keeps_revocably() const {
 // Of kept layers only where revocation is to be expected: a tape makes it cheaper, and costs a
 // percent or two of a small layer when it never comes.
 bool Session::wants_tape(const Call& call) const {
+  if (call.mode.kind == Mode::Kind::kOffload) return false;
   const auto& tapes = class_tapes_[call.layer_class];
   if (!tapes || call.mode.kind == Mode::Kind::kSelective || tapes->wants_collection()) return true;
   if (!decision_.plan) return true;
@@ -95,7 +96,10 @@ bool Session::wants_tape(const Call& call) const {
 bool Session::is_hook_free(const Call& call) const {
   if (state_->is_quarantined(call.layer_class)) return call.mode.kind != Mode::Kind::kFull;
   // Recorded steps all measure a layer in the same way: in a frame, which holds its inputs.
-  if (keeps_revocably() || decision_.record || call.mode.kind == Mode::Kind::kFull) return false;
+  if (keeps_revocably() || decision_.record || call.mode.kind == Mode::Kind::kFull ||
+      call.mode.kind == Mode::Kind::kOffload) {
+    return false;
+  }
   if (call.mode.kind != Mode::Kind::kSelective) return true;
   // A mode that was learned in another process: its menu must be found here first.
   const auto& tapes = class_tapes_[call.layer_class];
@@ -108,7 +112,11 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   FrameOptions frame;
   frame.store = call.mode.kind != Mode::Kind::kFull;
   // Not before it is known that it reproduces itself.
-  frame.registry = frame.store && !on_trial && keeps_revocably() ? registry_ : nullptr;
+  const bool offloads = call.mode.kind == Mode::Kind::kOffload;
+  // Where the tier has no room the layer is kept instead, which the plan has not reckoned with.
+  const bool revocable = keeps_revocably() || (offloads && options_.budget_bytes.count() > 0);
+  frame.registry = frame.store && !on_trial && revocable ? registry_ : nullptr;
+  if (offloads) frame.host = host_tier();
   if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   frame.layer = state_->frame_layer(ordinal);
@@ -118,6 +126,11 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   frame.device = options_.device;
   frame.observer = state_;
   return Frame::make(std::move(frame));
+}
+
+const std::shared_ptr<HostTier>& Session::host_tier() {
+  if (!host_) host_ = make_host_tier(options_.device, options_.offload);
+  return host_;
 }
 
 void Session::close_segment() {
@@ -165,7 +178,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   call.mode = mode_of(ordinal, call.layer_class);
   const bool unproven = needs_trial(call.layer_class, options);
   // Until a call of the class has reproduced itself none may have to.
-  if (unproven && call.mode.kind == Mode::Kind::kFull) call.mode = Mode::keep();
+  if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
   call.joined = is_joined(ordinal) && call.mode.kind == Mode::Kind::kFull;
   calls_.push_back(call);
   auto open = std::make_unique<OpenLayer>();
@@ -209,6 +222,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
     if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
       call.mode = Mode::keep();  // the call was not the one that the menu is for
     }
+    if (call.mode.kind == Mode::Kind::kOffload && !frame->offloaded()) call.mode = Mode::keep();
   }
   call.forward_us =
       std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();

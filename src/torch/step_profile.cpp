@@ -139,7 +139,9 @@ class ProfileBuilder {
   void finish_layer(std::size_t i, const Mark& begin, const Mark& end) {
     const RecordedCall& call = calls_[i];
     if (call.disturbed || call.on_trial) return;
-    if (call.mode.kind == Mode::Kind::kSelective && call.recovery_seconds > 0) {
+    const Mode::Kind kind = call.mode.kind;
+    const bool recovers = kind == Mode::Kind::kSelective || kind == Mode::Kind::kOffload;
+    if (recovers && call.recovery_seconds > 0) {
       // Recovery is spread over the backward: its time is known apart, its bytes are not.
       SegmentObservation again{
           layer_key(SegmentKind::kRecompute, i), static_cast<std::int32_t>(i), {}};

@@ -54,6 +54,7 @@ class RunImpl final : public TrainingRun {
     attach_options.parameters = model_->parameters();
     attach_options.device = device_;
     attach_options.menu_rules = setup.menu_rules;
+    attach_options.offload = setup.offload;
     auto handle = attach(std::move(attach_options));
     if (!handle) return handle.error();
     handle_ = std::move(*handle);

@@ -32,6 +32,7 @@ struct RunSetup {
   Bytes budget_bytes{0};  // 0: measured, not limited
   Enforcement enforcement = Enforcement::kSoft;
   std::function<std::optional<Bytes>()> next_budget;  // as AttachOptions::next_budget
+  OffloadOptions offload;                             // likewise
   MenuRules menu_rules;                               // likewise
 };
 

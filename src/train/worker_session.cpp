@@ -118,6 +118,7 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   auto restored = session->restore_state();
   if (!restored) return restored.error();
   RunSetup run;
+  run.offload.host_bytes = Bytes(config->offload.host_bytes);
   run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
   run.policy = session->policy_;
   if (!setup.record_path.empty()) {

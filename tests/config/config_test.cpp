@@ -56,6 +56,7 @@ TEST(Config, ReadsEveryKey) {
   EXPECT_EQ(config.planner.frontier_limit, 4096);
   EXPECT_THAT(config.planner.keep_operators, ElementsAre("aten::addmm", "_scaled_*"));
   EXPECT_THAT(config.planner.recompute_operators, ElementsAre("gelu"));
+  EXPECT_EQ(config.offload.host_bytes, 1048576);
   EXPECT_EQ(config.margin.revocation_rate, 0.5);
   EXPECT_EQ(config.cache.capacity, 1);
   EXPECT_EQ(config.policy, "mimose:rule=code:buffer=0.1");

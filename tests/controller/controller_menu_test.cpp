@@ -213,5 +213,34 @@ TEST(ControllerMenu, AWithdrawnMenuIsNotPlanned) {
   EXPECT_EQ(selective_layers(*decision.plan), 0);
 }
 
+TEST(ControllerMenu, PlansOverOffloadToTheByteAndWithinTheHost) {
+  ControllerOptions options;
+  options.menu = {Mode::Kind::kKeep, Mode::Kind::kOffload, Mode::Kind::kFull};
+  ControllerOptions small = options;
+  small.host_bytes = 0;
+  Harness harness({.offloads = true}, options);
+  Harness plain({}, small);
+  const Bytes budget = harness.budget_at(kLongest, 0.4);
+  std::int64_t offloaded = 0;
+  double with = 0;
+  double without = 0;
+  int step = 0;
+  for (const std::int64_t length : lengths(30, 3)) {
+    const auto done = harness.step({8, length}, budget);
+    const auto other = plain.step({8, length}, budget);
+    EXPECT_FALSE(done.outcome.overrun) << length;
+    EXPECT_FALSE(other.outcome.overrun) << length;
+    if (++step <= 10) continue;
+    ASSERT_EQ(done.state, ControllerState::kPlanning) << step;
+    EXPECT_EQ(done.outcome.peak_bytes, done.decision.plan->predicted_peak_bytes) << length;
+    offloaded += std::ranges::count(done.decision.plan->modes, Mode::offload());
+    EXPECT_EQ(std::ranges::count(other.decision.plan->modes, Mode::offload()), 0);
+    with += harness.true_extra_seconds(done);
+    without += plain.true_extra_seconds(other);
+  }
+  EXPECT_GT(offloaded, 0);
+  EXPECT_LT(with, 0.6 * without);
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -125,5 +125,23 @@ TEST(LearningPlan, TeachesVariantsThatHaveSeveralLayers) {
   EXPECT_EQ(learning_modes(store, layers, {}), modes_of("fkfkk"));
 }
 
+TEST(LearningPlan, TeachesOffloadWhereTheMenuNamesIt) {
+  SegmentStore store = fake_store();
+  const std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kOffload, Mode::Kind::kFull};
+  LearningRequest request;
+  request.menu = menu;
+  const StepStructure structure = layers_of({0, 0, 0});
+  EXPECT_EQ(learning_modes(store, structure, request),
+            (std::vector<Mode>{Mode::full(), Mode::keep(), Mode::offload()}));
+  EXPECT_TRUE(lacks_menu_modes(store, structure, request));
+  EXPECT_FALSE(lacks_menu_modes(store, structure, {})) << "not on the usual menu";
+  for (const std::int64_t length : {8, 9}) {
+    for (const Mode mode : {Mode::keep(), Mode::full(), Mode::offload()}) {
+      teach(store, length, 0, mode);
+    }
+  }
+  EXPECT_FALSE(lacks_menu_modes(store, structure, request));
+}
+
 }  // namespace
 }  // namespace pudica::testing

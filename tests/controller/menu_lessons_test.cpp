@@ -66,5 +66,18 @@ TEST(MenuLessons, NoneWithoutKeepAndFull) {
   EXPECT_TRUE(lessons_within(model, choice, kAmple).lessons.empty());
 }
 
+// It runs nothing again: `keep` alone bounds it.
+TEST(MenuLessons, OffloadNeedsNoFull) {
+  StepModel model = model_of(2, 0);
+  model.unknown.emplace_back(0, Mode::offload());
+  for (LayerCosts& layer : model.upper.layers) layer.modes.pop_back();
+  const std::vector<std::uint8_t> choice{0, 0};
+  const MenuLessons taught = lessons_within(model, choice, kAmple);
+  ASSERT_EQ(taught.lessons.size(), 1U);
+  EXPECT_EQ(taught.lessons[0].mode, Mode::offload());
+  EXPECT_EQ(taught.lessons[0].forward_peak_bytes, 110);
+  EXPECT_EQ(taught.lessons[0].backward_peak_bytes, 30 + 100);
+}
+
 }  // namespace
 }  // namespace pudica::testing

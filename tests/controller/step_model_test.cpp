@@ -234,5 +234,71 @@ TEST(StepModel, OffersOnlyTheMenu) {
   EXPECT_EQ(model->point.layers[0].modes[0].mode, Mode::keep());
 }
 
+// Kept 900, of which 790 are put away when the layer ends.
+void teach_offload(SegmentStore& store) {
+  for (const ShapeKey& shape : {kShape, ShapeKey{4, 32}}) {
+    auto segments = one_class();
+    segments.push_back(segment(key_of(SegmentKind::kForward, Mode::offload()), 110, 950));
+    segments.push_back(segment(key_of(SegmentKind::kBackward, Mode::offload()), -60, 650));
+    segments.push_back(segment(key_of(SegmentKind::kRecompute, Mode::offload()), 0, 0, 5e-4));
+    teach(store, segments, shape);
+  }
+}
+
+TEST(StepModel, OffloadIsOnlyOnAMenuThatNamesIt) {
+  SegmentStore store = fake_store();
+  teach_offload(store);
+  StepModelRequest request = request_at(kShape);
+  request.host_bytes = 1 << 20;
+  EXPECT_EQ(build_step_model(store, layers_of({0}), request)->point.layers[0].modes.size(), 2U);
+  const std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kOffload, Mode::Kind::kFull};
+  request.menu = menu;
+  const auto model = build_step_model(store, layers_of({0}), request);
+  ASSERT_TRUE(model.has_value());
+  ASSERT_EQ(model->point.layers[0].modes.size(), 3U);
+  const LayerModeCosts& offload = model->point.layers[0].modes[1];
+  EXPECT_EQ(offload.mode, Mode::offload());
+  EXPECT_EQ(offload.forward_net_bytes, 110);
+  EXPECT_EQ(offload.backward_peak_bytes, 650);
+  EXPECT_DOUBLE_EQ(offload.extra_seconds, 5e-4) << "cheaper than what it is listed before, and is";
+}
+
+TEST(StepModel, OffloadIsUnknownUntilItWasMeasured) {
+  SegmentStore store = fake_store();
+  teach(store, one_class());
+  const std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kOffload, Mode::Kind::kFull};
+  StepModelRequest request = request_at(kShape);
+  request.menu = menu;
+  const auto model = build_step_model(store, layers_of({0}), request);
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(model->point.layers[0].modes.size(), 2U);
+  ASSERT_EQ(model->unknown.size(), 1U);
+  EXPECT_EQ(model->unknown[0].second, Mode::offload());
+}
+
+TEST(StepModel, TheHostIsFilledFromTheFirstLayerOn) {
+  SegmentStore store = fake_store();
+  teach_offload(store);
+  const std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kOffload, Mode::Kind::kFull};
+  StepModelRequest request = request_at(kShape);
+  request.menu = menu;
+  const auto with_offload = [&](std::int64_t host_bytes) {
+    request.host_bytes = host_bytes;
+    const auto model = build_step_model(store, layers_of({0, 0, 0}), request);
+    std::string out;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto& modes = model->point.layers[i].modes;
+      EXPECT_EQ(modes.size(), model->upper.layers[i].modes.size());
+      out += modes.size() == 3 ? 'o' : '-';
+      EXPECT_EQ(modes.back().mode, Mode::full());
+    }
+    return out;
+  };
+  EXPECT_EQ(with_offload(839), "---");
+  EXPECT_EQ(with_offload(840), "o--");
+  EXPECT_EQ(with_offload(2519), "oo-");
+  EXPECT_EQ(with_offload(2520), "ooo");
+}
+
 }  // namespace
 }  // namespace pudica::testing

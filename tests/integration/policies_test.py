@@ -10,7 +10,8 @@ import statistics
 import pytest
 
 POLICIES = ["none", "full", "every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code",
-            "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full", "oracle"]
+            "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full",
+            "pudica:menu=keep+offload+full", "oracle"]
 CAPPED = "none (capped)"
 # Rivals that decide without knowing the peak may run out of memory; that is their result.
 MAY_RUN_OUT = {"every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code", CAPPED}
@@ -155,7 +156,8 @@ def test_plans_name_a_mode_for_each_layer(run, name):
 
 @pytest.mark.parametrize("name, allowed", [
     ("none", {"keep"}), ("full", {"full"}), ("pudica:menu=full", {"full"}),
-    ("pudica:menu=keep+full", {"keep", "full"}), ("mimose", {"keep", "full"})])
+    ("pudica:menu=keep+full", {"keep", "full"}),
+    ("pudica:menu=keep+offload+full", {"keep", "offload", "full"}), ("mimose", {"keep", "full"})])
 def test_plans_use_only_the_modes_that_the_policy_has(run, name, allowed):
     if run.policies[name]["status"] != "ok":
         pytest.skip("ran out of memory: there is no end at which plans are written")

@@ -141,6 +141,7 @@ SyntheticModel::Deltas SyntheticModel::forward(const ShapeKey& shape, int layer,
 }
 
 SyntheticModel::Deltas SyntheticModel::dropped(const ShapeKey& shape, int layer, Mode mode) const {
+  if (mode == Mode::offload()) return inventory(shape, layer);
   if (mode.kind != Mode::Kind::kSelective) return {};
   const Deltas held = inventory(shape, layer);
   constexpr std::size_t kOrder[] = {6, 7, 0, 1};
@@ -151,6 +152,7 @@ SyntheticModel::Deltas SyntheticModel::dropped(const ShapeKey& shape, int layer,
 
 double SyntheticModel::extra_seconds(const ShapeKey& shape, int layer, Mode mode) const {
   if (mode == Mode::full()) return forward_seconds(shape, layer);
+  if (mode == Mode::offload()) return 0.3 * forward_seconds(shape, layer);
   if (mode.kind != Mode::Kind::kSelective) return 0;
   return 0.05 * (1 + mode.step) * (1 + mode.step) * forward_seconds(shape, layer);
 }
@@ -310,7 +312,9 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
     const bool record = std::exchange(run.record, run.record && !frame.revoked && !joint);
     const bool again = frame.mode == Mode::full() || frame.revoked;
     if (again) ++run.outcome.recomputed_layers;
-    if (frame.mode.kind == Mode::Kind::kSelective && run.record) {
+    const bool recovers =
+        frame.mode.kind == Mode::Kind::kSelective || frame.mode == Mode::offload();
+    if (recovers && run.record) {
       run.outcome.segments.push_back({{SegmentKind::kRecompute, layer_class, frame.mode, variant},
                                       i,
                                       {{}, 0, 0, extra_seconds(shape, i, frame.mode)}});
@@ -356,6 +360,7 @@ StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_prese
     for (int k = 0; k < spec_.menu_steps; ++k) {
       modes.push_back(Mode::selective(static_cast<std::uint16_t>(k)));
     }
+    if (spec_.offloads) modes.push_back(Mode::offload());
     for (const Mode mode : modes) {
       const Deltas ahead = forward(shape, i, mode);
       const Deltas back = backward(shape, i, mode, gradients_present);

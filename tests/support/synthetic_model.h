@@ -21,6 +21,7 @@ struct SyntheticSpec {
   std::int64_t inventory_scale = 1;   // changes when the model drifts
   int accumulation = 1;               // micro-steps for each step of the optimizer
   int menu_steps = 0;                 // selective modes of both classes, at most 3
+  bool offloads = false;              // true_costs has the mode
   bool holds_outputs = false;         // of a step until the next one's forward returns
   double peak_noise = 0;              // relative, uniform: of the measured peak only
   std::uint64_t seed = 1;

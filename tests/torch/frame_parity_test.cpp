@@ -45,13 +45,18 @@ class FrameParity : public ::testing::TestWithParam<Case> {
 TEST_P(FrameParity, KeepRevocably) { expect_same({Treatment::kKeep}); }
 TEST_P(FrameParity, Full) { expect_same({Treatment::kFull}); }
 TEST_P(FrameParity, RevokedAfterItsForward) { expect_same({Treatment::kRevoked}); }
+TEST_P(FrameParity, OffloadedToTheHost) { expect_same({Treatment::kOffload}); }
+TEST_P(FrameParity, FramesInsideAnOffloadedFrame) { expect_same({Treatment::kNestedOffload}); }
+TEST_P(FrameParity, RevokedWhereTheHostHasNoRoom) { expect_same({Treatment::kOffloadRefused}); }
 TEST_P(FrameParity, FramesInsideADroppedFrame) { expect_same({Treatment::kNestedFull}); }
 TEST_P(FrameParity, FramesInsideARevocableFrame) { expect_same({Treatment::kNestedKeep}); }
 TEST_P(FrameParity, Mixed) {
   expect_same({Treatment::kFull, Treatment::kPlain, Treatment::kRevoked, Treatment::kNestedFull});
+  expect_same({Treatment::kOffload, Treatment::kFull, Treatment::kOffload, Treatment::kKeep});
 }
 TEST_P(FrameParity, RetainedGraphThreePasses) {
-  for (const Treatment treatment : {Treatment::kKeep, Treatment::kFull, Treatment::kRevoked}) {
+  for (const Treatment treatment :
+       {Treatment::kKeep, Treatment::kFull, Treatment::kRevoked, Treatment::kOffload}) {
     expect_same({treatment}, 3);
   }
 }
@@ -98,6 +103,7 @@ TEST_P(FrameParity, DoubleBackward) {
       hooks::FrameOptions options;
       options.store = treatment != Treatment::kFull;
       if (options.store) options.registry = registry;
+      if (treatment == Treatment::kOffload) options.host = hooks::make_simulated_host_tier({});
       auto frame = hooks::Frame::make(options);
       x = frame->run_part(function, {x}, {})[0];
       frame->finish();
@@ -108,7 +114,8 @@ TEST_P(FrameParity, DoubleBackward) {
   };
   const at::Tensor expected = run(Treatment::kPlain);
   EXPECT_GT(expected.abs().sum().item<double>(), 0.0);
-  for (const Treatment treatment : {Treatment::kKeep, Treatment::kFull, Treatment::kRevoked}) {
+  for (const Treatment treatment :
+       {Treatment::kKeep, Treatment::kFull, Treatment::kRevoked, Treatment::kOffload}) {
     EXPECT_TRUE(at::equal(expected, run(treatment)));
   }
 }

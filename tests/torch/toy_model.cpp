@@ -82,13 +82,21 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
     options.tapes = plan.tapes;
     options.menu_step = menu_step(treatment, *plan.tapes);
   }
-  const bool nested = treatment == Treatment::kNestedFull || treatment == Treatment::kNestedKeep ||
+  if (treatment == Treatment::kOffload || treatment == Treatment::kNestedOffload) {
+    options.host = plan.host ? plan.host : hooks::make_simulated_host_tier({});
+  }
+  if (treatment == Treatment::kOffloadRefused) {
+    options.host = hooks::make_simulated_host_tier({.host_bytes = Bytes(1000)});
+  }
+  const bool nested = treatment == Treatment::kNestedOffload ||
+                      treatment == Treatment::kNestedFull || treatment == Treatment::kNestedKeep ||
                       treatment == Treatment::kTapeNested;
   auto frame = hooks::Frame::make(options);
   auto outputs =
       frame->run_part(nested ? as_nested(layer, /*store=*/false) : as_function(layer), {x}, {});
   frame->finish();
-  if (treatment == Treatment::kRevoked || treatment == Treatment::kTapeRevokedSome) {
+  if (treatment == Treatment::kRevoked || treatment == Treatment::kTapeRevokedSome ||
+      treatment == Treatment::kOffloadRefused) {
     registry->revoke(1);
   }
   if (treatment == Treatment::kTapeRevokedAll) registry->revoke(std::int64_t{1} << 40U);

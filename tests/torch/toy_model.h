@@ -23,6 +23,11 @@ enum class Treatment {
   kRevoked,
   kNestedFull,
   kNestedKeep,
+  // To a host tier; the same with a frame inside; the same, but the tier has no room and the frame
+  // is revoked after the forward.
+  kOffload,
+  kNestedOffload,
+  kOffloadRefused,
   // By tape: nothing dropped; the menu's first, middle and last step; some and all that the tape
   // can give revoked after the forward; nothing dropped, and a frame inside.
   kTapeKeep,
@@ -76,6 +81,7 @@ struct StepResult {
 struct StepPlan {
   std::vector<Treatment> treatments{Treatment::kPlain};
   std::shared_ptr<hooks::Registry> registry;  // made if null and needed
+  std::shared_ptr<hooks::HostTier> host;      // of the layers that are offloaded; made if null
   std::shared_ptr<hooks::ClassTapes> tapes;   // of the layers; needed by the tape's treatments
   int backward_passes = 1;                    // > 1: the graph is retained
   std::function<void()> after_forward;        // before the loss's backward

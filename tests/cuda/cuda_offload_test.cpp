@@ -1,0 +1,44 @@
+// The host tier of a CUDA device: same numbers, less on the device, all of it given back.
+#include "cuda/cuda_fixture.h"
+#include "torch/host_tier.h"
+
+namespace pudica::testing {
+namespace {
+
+TEST_F(CudaTest, OffloadedLayersGiveTheSame) {
+  step(options());
+  const Result kept = step(options());
+  auto offload = options();
+  offload.host = hooks::make_host_tier(device_, {});
+  ASSERT_NE(offload.host, nullptr);
+  for (int i = 0; i < 10; ++i) {  // copies race with what computes, if anything does
+    const Result away = step(offload);
+    expect_equal(kept, away);
+    EXPECT_LT(away.peak_bytes, kept.peak_bytes);
+  }
+  EXPECT_EQ(offload.host->in_use_bytes(), 0);
+}
+
+TEST_F(CudaTest, WithoutRoomOnTheHostLayersStay) {
+  const Result kept = step(options());
+  auto offload = options();
+  offload.host = hooks::make_host_tier(device_, {.host_bytes = Bytes(1024)});
+  expect_equal(kept, step(offload));
+}
+
+TEST_F(CudaTest, TransfersAreChargedByTheLinksOwnSpeed) {
+  const auto host = hooks::make_host_tier(device_, {});
+  const at::Tensor block = at::randn({1 << 22}, on_device());
+  const auto copy = host->store(block.storage());
+  ASSERT_NE(copy, nullptr);
+  EXPECT_GT(host->fence(), 0);
+  EXPECT_EQ(host->fence(), 0) << "charged once";
+  const c10::Storage back = host->load(*copy);
+  EXPECT_GT(host->arrive(), 0);
+  at::Tensor again = at::empty({0}, on_device());
+  again.set_(back, 0, block.sizes(), block.strides());
+  EXPECT_TRUE(at::equal(block, again));
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -17,7 +18,28 @@ _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NOT_THE_USERS = ("torch", "builtins")
+_LONGEST = 16  # of a list that is looked through at every call
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+
+
+_SIMPLE = frozenset(
+    (bool, int, float, str, type(None), types.FunctionType, types.BuiltinFunctionType)
+)
+
+
+def plain_attributes(module: nn.Module) -> dict[str, Any]:
+    """Numbers, names, switches and functions that the user's code has put on a module, and short
+    lists of such: what chooses what its forward does, and holds no tensors."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if (type(value) in _SIMPLE or (type(value) in (list, tuple) and _is_simple_list(value)))
+        and name not in _OF_EVERY_MODULE
+    }
+
+
+def _is_simple_list(values: Any) -> bool:
+    return len(values) <= _LONGEST and all(type(value) in _SIMPLE for value in values)
 
 
 def random_states() -> tuple[Any, Any]:

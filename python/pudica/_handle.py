@@ -316,6 +316,13 @@ class Handle:
             template, tensors, telling, word = take_apart(args, kwargs)
             token = _rerun.new_token()
             parts = Parts(module)
+            if parts.lent:
+                self._say_once(
+                    "lent",
+                    f"a {type(module).__name__} was called with tensors in place of its parameters "
+                    "(torch.func.functional_call): such calls are kept as they are",
+                )
+                return
             name = f"{self._word(module, parts)}{'t' if module.training else 'e'}({word})"
             _rerun.remember(token, module, template, parts)  # first: a frame must find it
             entered = False
@@ -325,6 +332,7 @@ class Handle:
                 if not entered:
                     _rerun.forget(token)
             if entered:
+                _rerun.note_attributes(token)
                 self._open_layers.append((id(module), token))
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)

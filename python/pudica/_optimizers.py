@@ -42,6 +42,8 @@ class StateWatch:
 
 
 def _stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if torch._C._current_graph_task_id() != -1:
+        return  # in a hook of the backward, parameter by parameter: the step has not ended
     for handle in list(_handles):
         if handle._owns(optimizer):
             handle._optimizer_stepped(optimizer)

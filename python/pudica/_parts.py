@@ -13,12 +13,14 @@ from torch import nn
 class Parts:
     """Of one layer; in the order of modules()."""
 
-    __slots__ = ("buffers", "modules", "parameters")
+    __slots__ = ("buffers", "lent", "modules", "parameters")
 
     def __init__(self, layer: nn.Module) -> None:
         self.modules: list[nn.Module] = []
         self.parameters: list[nn.Parameter] = []
         self.buffers: list[torch.Tensor] = []
+        # Tensors stand where parameters do, for this call alone (torch.func.functional_call).
+        self.lent = False
         self._walk(layer, set())
 
     # Not modules(), parameters() and buffers(): they take ten times as long, and this is each call.
@@ -28,6 +30,9 @@ class Parts:
         self.parameters += [
             p for p in module._parameters.values() if p is not None and not p.is_inference()
         ]
+        for p in module._parameters.values():
+            if type(p) is not nn.Parameter and p is not None and not isinstance(p, nn.Parameter):
+                self.lent = True
         self.buffers += [b for b in module._buffers.values() if b is not None]
         for child in module._modules.values():
             if child is not None and id(child) not in seen:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ._arguments import Template, tensors_in
-from ._foreign import GeneratorStates, Kept, without_hooks
+from ._foreign import GeneratorStates, Kept, plain_attributes, without_hooks
 from ._parts import Parts
 
 _log = logging.getLogger("pudica")
@@ -32,7 +32,15 @@ class _Call:
     """A layer call whose frame lives: what the layer's result depends on beside tensors that were
     passed. Those are not here but in the frame: what the native side frees is free."""
 
-    __slots__ = ("module", "modules", "parameters", "template", "training", "versions")
+    __slots__ = (
+        "attributes",
+        "module",
+        "modules",
+        "parameters",
+        "template",
+        "training",
+        "versions",
+    )
 
     def __init__(self, module: nn.Module, template: Template, parts: Parts) -> None:
         self.module = module
@@ -41,6 +49,7 @@ class _Call:
         self.parameters = parts.parameters
         self.training = [part.training for part in parts.modules]
         self.versions = [parameter._version for parameter in parts.parameters]
+        self.attributes: list[dict[str, Any]] = []  # by module, of plain values
 
     def check_parameters(self) -> None:
         for parameter, then in zip(self.parameters, self.versions, strict=True):
@@ -66,6 +75,9 @@ class _Call:
         for part, training in zip(self.modules, self.training, strict=True):
             if part.training is not training:
                 part.training = training
+        # And chosen another adapter.
+        for part, attributes in zip(self.modules, self.attributes, strict=False):
+            part.__dict__.update(attributes)
         try:
             # forward(), not the call, and no hooks below: they ran once, in the forward, where what
             # they collect may still be under way.
@@ -94,6 +106,13 @@ def new_token() -> int:
 
 def remember(token: int, module: nn.Module, template: Template, parts: Parts) -> None:
     _calls[token] = _Call(module, template, parts)
+
+
+def note_attributes(token: int) -> None:
+    """What a layer's modules have on themselves as its forward begins, and may not have any more
+    in the backward."""
+    call = _calls[token]
+    call.attributes = [plain_attributes(part) for part in call.modules]
 
 
 def forget(token: int) -> None:

@@ -39,6 +39,8 @@ Ambient Ambient::capture(c10::Device device) {
                             at::autocast::get_autocast_dtype(kAutocastDevices[i])};
   }
   ambient.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
+  ambient.function_modes_ = at::impl::PythonTorchFunctionTLS::get_state();
+  ambient.flags_ = GlobalFlags::capture();
   return ambient;
 }
 
@@ -61,6 +63,8 @@ void Ambient::apply() const {
     at::autocast::set_autocast_dtype(kAutocastDevices[i], autocast_[i].dtype);
   }
   at::autocast::set_autocast_cache_enabled(autocast_cache_);
+  at::impl::PythonTorchFunctionTLS::set_state(function_modes_);
+  flags_.apply();
 }
 
 AmbientGuard::AmbientGuard(const Ambient& ambient, c10::Device device)

@@ -4,20 +4,25 @@
 #include <cstdint>
 #include <optional>
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/Tensor.h>
 #include <ATen/core/MT19937RNGEngine.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include "torch/global_flags.h"
+
 namespace pudica::hooks {
 
-// Random state (CPU, and one CUDA device where the layer runs there) and autocast state. The CPU
+// Random state (CPU, and one CUDA device where the layer runs there), autocast state, modes that
+// change what Python's functions do, and what of the process chooses kernels. The CPU
 // generator is copied by value: no tensor, no allocation through the metered allocator.
 class Ambient {
  public:
   static Ambient capture(c10::Device device);
   // Makes this the thread's state.
   void apply() const;
+  [[nodiscard]] const GlobalFlags& flags() const { return flags_; }
   [[nodiscard]] bool autocast() const { return autocast_[0].enabled || autocast_[1].enabled; }
 
  private:
@@ -33,6 +38,8 @@ class Ambient {
   at::Tensor device_random_state_;  // CUDA only: seed and offset, 16 bytes
   Autocast autocast_[2];            // CPU, CUDA
   bool autocast_cache_ = true;
+  at::impl::PythonTorchFunctionTLS function_modes_;
+  GlobalFlags flags_;
 };
 
 // Applies an ambient for its lifetime and puts the thread's own back. Raises the autocast nesting

@@ -151,6 +151,7 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
     tape_->forget_recovered();
     for (Slot& other : slots_) other.done_task = other.done_task == task ? task : kNoTask;
   }
+  const GlobalFlagsGuard flags(parts_.front().ambient.flags());
   at::Tensor tensor = rebound(slot.tensor, tape_->recover(slot.storage));
   slot.done_task = task;
   if (!tape_->stored()[static_cast<std::size_t>(slot.storage)].pinned) {

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/SavedTensorHooks.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "torch/session.h"
@@ -22,12 +24,19 @@ const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
   return nullptr;
 }
 
+// Tensors are packed by hooks of the user's own, or operators are seen by a mode of theirs: what a
+// layer saves is no longer ours to hold.
+bool others_see_what_is_saved() {
+  return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty() ||
+         c10::impl::TorchDispatchModeTLS::stack_len() > 0;
+}
+
 }  // namespace
 
 bool Session::takes_part() const {
   return attached_ && step_open_ && std::this_thread::get_id() == thread_ &&
          this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
-         !c10::InferenceMode::is_enabled() &&
+         !c10::InferenceMode::is_enabled() && !others_see_what_is_saved() &&
          torch::autograd::get_current_graph_task_id() < 0;  // a user's checkpoint runs it again
 }
 

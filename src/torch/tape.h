@@ -153,6 +153,7 @@ class Tape {
                                 const std::vector<bool>& repeatable) const;
   bool close(const StorageSet& drop, const StorageSet& split, Closure& out,
              std::vector<std::int32_t>& needed_version) const;
+  [[nodiscard]] std::vector<std::int32_t> oldest_wanted(const StorageSet& needed) const;
   void recover_to(std::int32_t storage, std::int32_t version);
   void run(Entry& entry);
   void push_arguments(const Entry& entry, torch::jit::Stack& stack) const;

@@ -1,4 +1,7 @@
 // Running operators again, as few and as late as can be.
+#include <algorithm>
+#include <limits>
+#include <vector>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -8,6 +11,8 @@
 
 namespace pudica::hooks {
 namespace {
+
+constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
 
 // The shell with bytes under it.
 at::Tensor bind(const at::Tensor& shell, const c10::Storage& storage) {
@@ -158,26 +163,48 @@ void Tape::run(Entry& entry) {
   }
 }
 
-void Tape::collect(const StorageSet& needed, bool pinned_too) {
-  StorageSet wanted = needed;
-  for (std::size_t e = entries_.size(); e-- > 0;) {
-    const Entry& entry = entries_[e];
-    if (entry.pruned) continue;
-    bool runs = false;
-    for (const Output& output : entry.outputs) {
-      runs = runs || (wanted[index(output.storage)] && !stored_[index(output.storage)].live);
-    }
-    for (const Reference& reference : entry.references) {
-      if (!reference.written || !wanted[index(reference.storage)]) continue;
-      const Stored& stored = stored_[index(reference.storage)];
-      runs = runs || !stored.live || stored.live_version <= reference.version;
-    }
-    if (!runs) continue;
-    for (const Reference& reference : entry.references) wanted[index(reference.storage)] = true;
+// By storage the oldest version that will be wanted, kNever where none will: what the needed ones
+// take to be recovered, back to what is there.
+std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed) const {
+  std::vector<std::int32_t> oldest(stored_.size(), kNever);
+  for (std::size_t k = 0; k < stored_.size(); ++k) {
+    if (needed[k]) oldest[k] = stored_[k].version;
   }
+  // Whether the version that is there is of use: a newer one does not give back an older.
+  const auto lacks = [&](std::int32_t storage, std::int32_t version) {
+    const Stored& stored = stored_[index(storage)];
+    const std::int32_t wanted = oldest[index(storage)];
+    if (wanted == kNever) return false;
+    return !stored.live || stored.live_version < version || stored.live_version > wanted;
+  };
+  // Against the order of the operators, and again where an older version turned out to be wanted
+  // than a later operator was judged by.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t e = entries_.size(); e-- > 0;) {
+      const Entry& entry = entries_[e];
+      if (entry.pruned) continue;
+      bool runs = std::ranges::any_of(
+          entry.outputs, [&](const Output& output) { return lacks(output.storage, 0); });
+      for (const Reference& reference : entry.references) {
+        runs = runs || (reference.written && lacks(reference.storage, reference.version + 1));
+      }
+      if (!runs) continue;
+      for (const Reference& reference : entry.references) {
+        std::int32_t& version = oldest[index(reference.storage)];
+        changed = changed || reference.version < version;
+        version = std::min(version, reference.version);
+      }
+    }
+  }
+  return oldest;
+}
+
+void Tape::collect(const StorageSet& needed, bool pinned_too) {
+  const std::vector<std::int32_t> oldest = oldest_wanted(needed);
   for (std::size_t k = 0; k < stored_.size(); ++k) {
     Stored& stored = stored_[k];
-    if (wanted[k] || !stored.live || (stored.pinned && !pinned_too)) continue;
+    if (oldest[k] != kNever || !stored.live || (stored.pinned && !pinned_too)) continue;
     stored.live = c10::Storage();
     stored.live_version = kNone;
   }

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
 
+#include "torch/forwarding_engine.h"
 #include "torch/meter.h"
 #include "torch/recorder.h"
 #include "torch/tape_dispatch.h"
@@ -360,6 +361,81 @@ TEST(TapeTraps, AnOperatorDefinedAgainIsReadAgain) {
   const auto first = read("again(Tensor a, Tensor b) -> Tensor");
   EXPECT_EQ(first, std::tuple(std::get<0>(first), 2U, false));
   EXPECT_EQ(read("again(Tensor(a!) a) -> ()"), std::tuple(std::get<0>(first), 1U, true));
+}
+
+// Gradients of a layer's function under each step of its menu, and with all that a tape can give
+// revoked, against those without a frame.
+void expect_tape_equals_plain(const hooks::FrameFunction& function,
+                              const std::vector<at::Tensor>& parameters) {
+  const at::Tensor input = at::randn({40, 64});
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  const auto run = [&](bool taped, std::int32_t step, bool revoke) {
+    for (at::Tensor parameter : parameters) parameter.mutable_grad() = at::Tensor();
+    at::Tensor x = input.detach().clone().requires_grad_(true);
+    const at::Tensor leaf = x;
+    x = x * 1.0;
+    const auto registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
+    for (int layer = 0; layer < 2; ++layer) {
+      if (!taped) {
+        x = function({x})[0];
+        continue;
+      }
+      auto frame = hooks::Frame::make({.registry = registry, .tapes = tapes, .menu_step = step});
+      x = frame->run_part(function, {x}, {})[0];
+      frame->finish();
+    }
+    if (revoke) registry->revoke(std::int64_t{1} << 40U);
+    torch::autograd::backward({x.pow(2).mean()});
+    std::vector<at::Tensor> gradients{leaf.grad()};
+    for (const at::Tensor& parameter : parameters) gradients.push_back(parameter.grad().clone());
+    return gradients;
+  };
+  const auto expected = run(false, 0, false);
+  for (int i = 0; i < 2; ++i)
+    expect_equal(expected, run(true, hooks::FrameOptions::kNoStep, false));
+  ASSERT_NE(tapes->menu(), nullptr);
+  const auto steps = static_cast<std::int32_t>(tapes->menu()->steps.size());
+  for (std::int32_t step = hooks::FrameOptions::kNoStep; step < steps; ++step) {
+    SCOPED_TRACE(step);
+    expect_equal(expected, run(true, step, false));
+    expect_equal(expected, run(true, step, true));
+  }
+}
+
+// The backward of these wants what was there before they wrote.
+TEST(TapeTraps, OperatorsThatOverwriteWhatTheirBackwardWants) {
+  hooks::install_engine();
+  hooks::cpu_meter();
+  at::manual_seed(5);
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < 3; ++i) {
+    weights.push_back((at::randn({64, 64}) / 8.0).set_requires_grad(true));
+  }
+  const auto linear = [&](const at::Tensor& x, int i) {
+    return at::linear(x, weights[static_cast<std::size_t>(i)]);
+  };
+  using Change = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  const std::vector<Change> changes{
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.mul_(gate.sigmoid()); },
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.div_(gate.exp() + 1.0); },
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.lerp_(gate.tanh(), gate.cos()); },
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.atan2_(gate.exp()); },
+      [](const at::Tensor& y, const at::Tensor& gate) {
+        return at::silu_(const_cast<at::Tensor&>(y)).mul_(gate).mul_(gate.tanh());
+      },
+      [](const at::Tensor& y, const at::Tensor& gate) {
+        return y.mul_(gate.sigmoid()).add_(gate.tanh()).mul_(gate.cos());
+      }};
+  for (std::size_t k = 0; k < changes.size(); ++k) {
+    SCOPED_TRACE(k);
+    const Change& change = changes[k];
+    expect_tape_equals_plain(
+        [&](const std::vector<at::Tensor>& in) {
+          const at::Tensor y = change(linear(in[0], 0), linear(in[0], 1));
+          return std::vector<at::Tensor>{in[0] + at::linear(y.tanh(), weights[2])};
+        },
+        weights);
+  }
 }
 
 }  // namespace

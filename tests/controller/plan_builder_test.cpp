@@ -92,6 +92,21 @@ TEST(PlanBuilder, RecomputesNothingBelowAPeakThatNoPlanReaches) {
   EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::keep()));
 }
 
+TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
+  const auto planner = make_planner({});
+  StepCosts costs = equal_layers(8);
+  costs.optimizer_peak_bytes = 900 * kMiB;
+  const PlanRequest request = request_for(400);
+  BuiltPlan built = build_plan(*planner, costs, request, {});
+  const BuiltPlan least = built;
+  tighten(built, costs, request);
+  EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::full()));
+  EXPECT_EQ(built.choice, std::vector<std::uint8_t>(8, 1));
+  EXPECT_EQ(built.plan.predicted_peak_bytes, least.plan.predicted_peak_bytes);
+  EXPECT_EQ(built.plan.reason, least.plan.reason);
+  EXPECT_FALSE(built.plan.feasible);
+}
+
 TEST(PlanBuilder, WithoutABudgetEverythingIsKept) {
   const auto planner = make_planner({});
   const BuiltPlan built = build_plan(*planner, equal_layers(3), request_for(0), {});

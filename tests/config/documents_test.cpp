@@ -80,7 +80,7 @@ TEST(ConfigDocuments, SchemaBoundsAreTheReadersBounds) {
     }
     ++checked;
   }
-  EXPECT_EQ(checked, 5);
+  EXPECT_EQ(checked, 6);
 }
 
 TEST(ConfigDocuments, TableNamesEveryKeyWithTypeRangeUnitAndDefault) {

@@ -134,9 +134,8 @@ class Reasoner {
     if (!limited()) return gain + ", though no budget is set";
     const Bytes with_keep = peak_with(layer, *keep);
     if (with_keep > room()) {
-      std::string text = gain + "; if kept, the step would peak at " +
-                               format_bytes(with_keep) + ", " + format_bytes(with_keep - room()) +
-                               " over " + room_text();
+      std::string text = gain + "; if kept, the step would peak at " + format_bytes(with_keep) +
+                         ", " + format_bytes(with_keep - room()) + " over " + room_text();
       if (peak_ <= inputs_.budget_bytes) return text;
       return text + (inputs_.own_plan ? ", within which no plan stays"
                                       : ", over which the plan is already");

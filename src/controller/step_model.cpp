@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <utility>
 
@@ -256,7 +255,8 @@ class Builder {
   // none is dearer than what does more. Times of few samples may say otherwise.
   static void order_seconds(std::vector<LayerModeCosts>& modes) {
     double most = std::numeric_limits<double>::infinity();
-    for (LayerModeCosts& costs : std::ranges::reverse_view(modes)) {
+    for (std::size_t k = modes.size(); k-- > 0;) {
+      LayerModeCosts& costs = modes[k];
       const Mode::Kind kind = costs.mode.kind;
       if (kind != Mode::Kind::kSelective && kind != Mode::Kind::kFull) continue;
       most = std::min(most, costs.extra_seconds);

@@ -5,6 +5,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "torch/rebound.h"
 #include "torch/tape.h"
 #include "torch/tape_dispatch.h"
 #include "torch/work_clock.h"
@@ -13,14 +14,6 @@ namespace pudica::hooks {
 namespace {
 
 constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
-
-// The shell with bytes under it.
-at::Tensor bind(const at::Tensor& shell, const c10::Storage& storage) {
-  auto bound = shell.unsafeGetTensorImpl()->shallow_copy_and_detach(
-      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
-  bound->set_storage_keep_dtype(storage);
-  return at::Tensor(std::move(bound));
-}
 
 // A list argument of its own: what runs again must not write into the recorded one.
 c10::IValue copy_of(const c10::IValue& value) {
@@ -115,16 +108,16 @@ void Tape::push_arguments(const Entry& entry, torch::jit::Stack& stack) const {
     const c10::Storage& live = stored_[index(reference.storage)].live;
     c10::IValue& argument = stack[reference.argument];
     if (reference.element == kNone) {
-      argument = bind(argument.toTensor(), live);
+      argument = rebound(argument.toTensor(), live);
       continue;
     }
     const auto element = static_cast<std::size_t>(reference.element);
     if (argument.isTensorList()) {
       auto list = argument.toTensorList();
-      list.set(element, bind(list.get(element), live));
+      list.set(element, rebound(list.get(element), live));
     } else {
       auto list = argument.toOptionalTensorList();
-      list.set(element, bind(*list.get(element), live));
+      list.set(element, rebound(*list.get(element), live));
     }
   }
 }

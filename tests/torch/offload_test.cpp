@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "torch/forwarding_engine.h"
 #include "torch/frame.h"
 #include "torch/host_tier.h"
 #include "torch/meter.h"
@@ -23,6 +24,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
 class Offload : public ::testing::Test {
  protected:
   Offload() {
+    hooks::install_engine();
     hooks::cpu_meter();
     model_ = std::make_unique<ToyModel>(ToyOptions{.layers = 4, .hidden = 64});
     input_ = at::randn({2, 96, 64});
@@ -141,7 +143,6 @@ TEST_F(Offload, GraphThatIsDroppedUnreadGivesThePlaceBack) {
 
 // Under a cap a little below what one tensor ahead takes, that one makes room and comes again.
 TEST_F(Offload, WhatWasFetchedAheadMakesRoom) {
-  hooks::install_engine();
   hooks::Meter& meter = hooks::cpu_meter();
   const auto registry = std::make_shared<hooks::Registry>(meter);
   meter.set_pressure_callback(

@@ -32,7 +32,8 @@ class FrameObserver {
   virtual ~FrameObserver() = default;
   virtual void before_recompute(std::int32_t layer) noexcept = 0;
   virtual void after_recompute(std::int32_t layer) noexcept = 0;
-  // The frame dies after its tape recovered tensors in a backward: seconds spent on it.
+  // The frame dies after its tape recovered tensors in a backward, or after they came back from the
+  // host: seconds spent on it, copying out included.
   virtual void recovered(std::int32_t layer, double seconds) noexcept = 0;
   // The frame's slots were taken away; called while the registry is locked.
   virtual void revoked(std::int32_t layer) noexcept = 0;

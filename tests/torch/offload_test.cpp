@@ -74,7 +74,7 @@ TEST_F(Offload, BackwardNeedsLessThanRunningTheLayerAgain) {
   EXPECT_LE(run({Treatment::kOffload}).peak_bytes, run({Treatment::kFull}).peak_bytes);
 }
 
-TEST_F(Offload, InPlaceChangesOfWhatIsAwayAreRefused) {
+TEST_F(Offload, InPlaceChangesOfWhatStayedAreRefused) {
   const at::Tensor leaf = at::randn({32, 32}).requires_grad_(true);
   at::Tensor held;
   auto frame = hooks::Frame::make({.host = host_});
@@ -84,8 +84,8 @@ TEST_F(Offload, InPlaceChangesOfWhatIsAwayAreRefused) {
         return std::vector<at::Tensor>{held * 2.0};
       },
       {leaf}, {})[0];
-  // Still referenced here, so it stays; its change is seen.
   frame->finish();
+  EXPECT_FALSE(frame->offloaded()) << "it is still referenced here";
   held.add_(1.0);
   EXPECT_THROW(torch::autograd::backward({out.sum()}), c10::Error);
 }

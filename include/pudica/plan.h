@@ -18,6 +18,9 @@ struct Plan {
   ShapeKey shape;
   std::vector<Mode> modes;  // by layer index; layers beyond it run `default_mode`
   Mode default_mode = Mode::keep();
+  // The class of each of `modes`: a call then runs the mode of the next layer of its class, as a
+  // step may leave layers out. Empty: the mode of its index.
+  std::vector<std::uint16_t> layer_classes;
   // Per layer, may be shorter than `modes` (then 0). 1: this `full` layer is recomputed as one with
   // the `full` layer before it (a joint segment); only the segment's first input is held.
   std::vector<std::uint8_t> joined;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/layer_order.h"
 #include "base/log.h"
 #include "controller/controller_impl.h"
 #include "controller/learning_plan.h"
@@ -24,14 +25,6 @@ constexpr std::int64_t kMostCuriousWhenCertain = 8;
 // A dimension this much larger than in any step that ran is far beyond them.
 constexpr double kFarBeyond = 1.25;
 
-// So many changes of the layers within so many steps: they change from step to step.
-constexpr std::size_t kRestlessChanges = 4;
-constexpr std::uint64_t kRestlessSteps = 24;
-
-bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
-  return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
-}
-
 }  // namespace
 
 void ControllerImpl::ShapeSet::insert(const ShapeKey& key) {
@@ -47,81 +40,6 @@ ControllerImpl::ControllerImpl(const ControllerOptions& options)
       margin_(options.margin_revocation_rate),
       drift_(options.warmup_fit_error) {
   phase_.reason = "no step was seen yet";
-}
-
-void ControllerImpl::on_structure(const StepStructure& structure) {
-  const bool stays = structure.layers == structure_.layers || structure_.layers.empty();
-  const bool passes = !stays && structure.layers.size() == structure_.layers.size() &&
-                      extends(structure.class_names, structure_.class_names);
-  if (!passes) {
-    passing_.reset();
-    adopt(structure);
-  } else if (!passing_ || !(*passing_ == structure)) {
-    passing_ = structure;
-    passing_steps_ = 0;
-  }
-}
-
-// Layers of other classes may be one batch's own (one without padding has no mask): they become the
-// structure to plan for when they come twice in a row. True: the step that ended was of such.
-bool ControllerImpl::is_passing() {
-  if (!passing_) return false;
-  if (++passing_steps_ < 2) return true;
-  adopt(*std::exchange(passing_, std::nullopt));
-  return true;
-}
-
-bool ControllerImpl::is_restless() const {
-  return changes_.size() == kRestlessChanges && step_ - changes_.front() <= kRestlessSteps;
-}
-
-StepDecision ControllerImpl::without_prediction(StepDecision decision) const {
-  if (decision.plan->predicted_peak_bytes <= Bytes(0)) return decision;
-  Plan plan = *decision.plan;
-  plan.predicted_peak_bytes = Bytes(0);
-  plan.revocable = true;
-  plan.reason += "; no peak is predicted: the layers of the latest steps differ";
-  decision.plan = std::make_shared<const Plan>(std::move(plan));
-  return decision;
-}
-
-void ControllerImpl::adopt(const StepStructure& structure) {
-  if (structure == structure_) return;
-  if (!structure_.layers.empty() && structure.layers != structure_.layers) {
-    changes_.push_back(step_);
-    if (changes_.size() > kRestlessChanges) changes_.pop_front();
-  }
-  const StepStructure old = std::exchange(structure_, structure);
-  broken_ = false;
-  take_menus(old);
-  if (old.layers.empty()) return;
-  if (old.layers == structure.layers && extends(structure.class_names, old.class_names)) return;
-  const std::size_t named = std::min(old.class_names.size(), structure.class_names.size());
-  for (std::size_t i = 0; i < named; ++i) {
-    if (old.class_names[i] != structure.class_names[i]) {
-      store_.forget_class(static_cast<std::uint16_t>(i));
-    }
-  }
-  const auto [before, after] = std::ranges::mismatch(old.layers, structure.layers);
-  store_.forget_gaps_from(static_cast<std::size_t>(before - old.layers.begin()));
-  plans_.clear();
-  begin_learning();
-  relearning_ = true;
-}
-
-// A menu that changed makes its modes unknown, and the plans that use them void. One that is not
-// found yet in this process is taken to be the one known.
-void ControllerImpl::take_menus(const StepStructure& old) {
-  for (std::size_t i = 0; i < std::max(old.menus.size(), structure_.menus.size()); ++i) {
-    const StepStructure::Menu before = i < old.menus.size() ? old.menus[i] : StepStructure::Menu{};
-    if (structure_.menus.size() <= i) structure_.menus.resize(i + 1);
-    StepStructure::Menu& now = structure_.menus[i];
-    if (now.id == 0) now = before;
-    if (now.id == before.id) continue;
-    store_.forget_selective(static_cast<std::uint16_t>(i));
-    plans_.clear();
-    menu_steps_ = 0;
-  }
 }
 
 StepDecision ControllerImpl::begin_step(const StepContext& context) {
@@ -326,6 +244,7 @@ StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   pending.plan_id = plan.id;
   pending_ = pending;
   if (record && plan.predicted_peak_bytes == Bytes(0)) ++counters_.learning_steps;
+  if (plan.modes.size() == structure_.layers.size()) plan.layer_classes = order_of(structure_);
   return {std::make_shared<const Plan>(std::move(plan)), record};
 }
 

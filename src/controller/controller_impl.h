@@ -21,8 +21,9 @@
 
 namespace pudica {
 
-// Three parts: deciding (controller.cpp), learning from outcomes (controller_outcome.cpp), and
-// reports and state (controller_report.cpp). Not thread-safe: one owner thread.
+// Four parts: deciding (controller.cpp), the layers that are planned for
+// (controller_structure.cpp), learning from outcomes (controller_outcome.cpp), and reports and
+// state (controller_report.cpp). Not thread-safe: one owner thread.
 class ControllerImpl final : public Controller {
  public:
   explicit ControllerImpl(const ControllerOptions& options);
@@ -88,7 +89,11 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
   void adopt(const StepStructure& structure);
+  void take_parts(const StepStructure& structure);
+  void let_pass(const StepStructure& structure);
+  void note_change();
   bool is_passing();
+  [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
   StepDecision without_prediction(StepDecision decision) const;

@@ -1,11 +1,27 @@
 // The controller's learning steps, and the modes that planned steps measure.
+#include <algorithm>
+#include <cstddef>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "controller/controller_impl.h"
 #include "controller/learning_plan.h"
 #include "controller/menu_lessons.h"
 
 namespace pudica {
+namespace {
+
+std::string measured_in_words(const std::vector<MenuLesson>& lessons) {
+  const auto offloads = std::ranges::count(lessons, Mode::offload(), &MenuLesson::mode);
+  const auto layers = static_cast<std::ptrdiff_t>(lessons.size());
+  const std::string what = offloads == layers ? "offload"
+                           : offloads == 0    ? "selective modes"
+                                              : "selective modes and offload";
+  return what + " measured in " + std::to_string(layers) + (layers == 1 ? " layer" : " layers");
+}
+
+}  // namespace
 
 // Not before some step's budget was short: selective modes are of no use until then. Such a step is
 // not judged: its peak is a bound.
@@ -27,8 +43,7 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
   plan.predicted_peak_bytes = context.base_bytes + Bytes(taught.peak_bytes);
   plan.peak_is_bound = true;
   plan.revocable = true;
-  plan.reason += "; selective modes measured in " + std::to_string(taught.lessons.size()) +
-                 (taught.lessons.size() == 1 ? " layer" : " layers");
+  plan.reason += "; " + measured_in_words(taught.lessons);
   return true;
 }
 

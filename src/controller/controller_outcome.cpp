@@ -37,7 +37,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
     judge(outcome);
   }
   if (!outcome.segments.empty()) {
-    learn(outcome);
+    const bool left_out = passing_ && passing_->layers.size() < structure_.layers.size();
+    learn(left_out ? placed(outcome) : outcome);
   } else if (!outcome.recomputes.empty()) {
     const std::uint64_t version = store_.predictor().version();
     store_.observe_times(outcome.context.shape, outcome.recomputes);

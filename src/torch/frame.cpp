@@ -87,7 +87,7 @@ Frame::Frame(FrameOptions options) : options_(std::move(options)) {}
 
 std::shared_ptr<Frame> Frame::make(FrameOptions options) {
   std::shared_ptr<Frame> frame(new Frame(std::move(options)));
-  if (frame->options_.registry != nullptr) frame->options_.registry->add(*frame);
+  if (frame->options_.registry && !frame->options_.on_trial) frame->options_.registry->add(*frame);
   return frame;
 }
 

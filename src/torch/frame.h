@@ -59,7 +59,7 @@ class LayerDepth {
 
 struct FrameOptions {
   bool store = true;                   // fill the slots in forward (keep); false: drop (full)
-  std::shared_ptr<Registry> registry;  // set: the frame can be revoked
+  std::shared_ptr<Registry> registry;  // set: the frame can be revoked; on trial: once it passed
   std::int32_t layer = -1;
   std::uint16_t layer_class = 0;
   double expected_recompute_us = 0;  // for the order of revocation

@@ -3,12 +3,14 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "torch/frame.h"
+#include "torch/registry.h"
 
 namespace pudica::hooks {
 namespace {
@@ -90,6 +92,8 @@ std::string Frame::difference_of_outputs(const std::vector<at::Tensor>& outputs)
 }
 
 void Frame::try_rerun() {
+  // Whoever has not reproduced itself is not given up.
+  const std::shared_ptr<Registry> registry = std::exchange(options_.registry, nullptr);
   TrialMode mode(*this);
   std::string what;
   if (!inputs_unchanged()) {
@@ -107,6 +111,10 @@ void Frame::try_rerun() {
       what = error.what();
       what = "it fails: " + what.substr(0, what.find('\n'));
     }
+  }
+  if (what.empty() && registry) {
+    options_.registry = registry;
+    registry->add(*this);
   }
   if (!options_.observer) return;
   if (what.empty()) {

@@ -49,6 +49,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
   void end();
+  // In this step a call has another place in the plan than in the step.
+  void placed(std::int32_t layer, std::size_t place);
   // Of frames of this step: what frames call their layer, from its place in the step.
   [[nodiscard]] std::int32_t frame_layer(std::size_t ordinal) const {
     return first_layer_.load() + static_cast<std::int32_t>(ordinal);
@@ -86,6 +88,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::set<std::int32_t> revoked_;                       // guarded by mutex_
   std::map<std::int32_t, double> recovery_seconds_;      // in this step; guarded by mutex_
   std::map<std::int32_t, WorkInstant> recompute_began_;  // guarded by mutex_
+  std::map<std::int32_t, std::size_t> places_;           // guarded by mutex_
   std::atomic<bool> any_quarantined_{false};
 };
 
@@ -113,6 +116,7 @@ class Session final : public Handle {
   // One layer call of the step under way.
   struct Call {
     std::uint16_t layer_class = 0;
+    std::size_t place = 0;  // in the plan
     Mode mode;
     bool joined = false;
     bool collected = false;  // searched for its class's menu
@@ -138,8 +142,9 @@ class Session final : public Handle {
   [[nodiscard]] std::uint16_t class_of(const std::string& name,
                                        const std::vector<at::Tensor>& inputs,
                                        std::size_t telling_inputs);
-  [[nodiscard]] Mode mode_of(std::size_t ordinal, std::uint16_t layer_class) const;
-  [[nodiscard]] bool is_joined(std::size_t ordinal) const;
+  [[nodiscard]] std::size_t place_of(std::uint16_t layer_class) const;
+  [[nodiscard]] Mode mode_of(std::size_t place, std::uint16_t layer_class) const;
+  [[nodiscard]] bool is_joined(std::size_t place) const;
   [[nodiscard]] bool keeps_revocably() const;
   [[nodiscard]] bool wants_tape(const Call& call) const;
   [[nodiscard]] bool is_hook_free(const Call& call) const;

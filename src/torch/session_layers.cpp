@@ -8,6 +8,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "base/layer_order.h"
 #include "torch/session.h"
 #include "torch/tape_dispatch.h"
 
@@ -71,10 +72,16 @@ std::uint16_t Session::class_of(const std::string& name, const std::vector<at::T
   return id;
 }
 
-Mode Session::mode_of(std::size_t ordinal, std::uint16_t layer_class) const {
+// Of the call that comes next.
+std::size_t Session::place_of(std::uint16_t layer_class) const {
+  const std::size_t from = calls_.empty() ? 0 : calls_.back().place + 1;
+  return decision_.plan ? next_place(decision_.plan->layer_classes, layer_class, from) : from;
+}
+
+Mode Session::mode_of(std::size_t place, std::uint16_t layer_class) const {
   if (state_->is_quarantined(layer_class) || !decision_.plan) return Mode::keep();
   const Plan& plan = *decision_.plan;
-  if (ordinal < plan.modes.size()) return plan.modes[ordinal];
+  if (place < plan.modes.size()) return plan.modes[place];
   if (!plan.teach_first_of_class) return plan.default_mode;
   for (const Call& call : calls_) {
     if (call.layer_class == layer_class) return plan.default_mode;
@@ -82,9 +89,9 @@ Mode Session::mode_of(std::size_t ordinal, std::uint16_t layer_class) const {
   return Mode::full();
 }
 
-bool Session::is_joined(std::size_t ordinal) const {
-  return decision_.plan && ordinal < decision_.plan->joined.size() &&
-         decision_.plan->joined[ordinal] != 0;
+bool Session::is_joined(std::size_t place) const {
+  return decision_.plan && place < decision_.plan->joined.size() &&
+         decision_.plan->joined[place] != 0;
 }
 
 bool Session::keeps_revocably() const {
@@ -120,11 +127,10 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   close_segment();
   FrameOptions frame;
   frame.store = call.mode.kind != Mode::Kind::kFull;
-  // Not before it is known that it reproduces itself.
   const bool offloads = call.mode.kind == Mode::Kind::kOffload;
   // Where the tier has no room the layer is kept instead, which the plan has not reckoned with.
   const bool revocable = keeps_revocably() || (offloads && options_.budget_bytes.count() > 0);
-  frame.registry = frame.store && !on_trial && revocable ? registry_ : nullptr;
+  frame.registry = frame.store && revocable ? registry_ : nullptr;
   if (offloads) frame.host = host_tier();
   if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
@@ -184,27 +190,29 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const std::size_t ordinal = calls_.size();
   Call call;
   call.layer_class = class_of(options.layer_class, inputs, options.telling_inputs);
-  call.mode = mode_of(ordinal, call.layer_class);
+  call.place = place_of(call.layer_class);
+  call.mode = mode_of(call.place, call.layer_class);
   const bool unproven = needs_trial(call.layer_class, options);
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
-  call.joined = is_joined(ordinal) && call.mode.kind == Mode::Kind::kFull;
+  call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull;
   calls_.push_back(call);
+  if (call.place != ordinal) state_->placed(static_cast<std::int32_t>(ordinal), call.place);
   auto open = std::make_unique<OpenLayer>();
   open->ordinal = ordinal;
   if (decision_.record) {
     state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
     if (ordinal == 0) open->inputs = inputs;
   }
-  if (decision_.plan && ordinal < decision_.plan->forward_need_bytes.size()) {
-    registry_->make_room(decision_.plan->forward_need_bytes[ordinal]);
+  if (decision_.plan && call.place < decision_.plan->forward_need_bytes.size()) {
+    registry_->make_room(decision_.plan->forward_need_bytes[call.place]);
   }
   open->began = Clock::now();
   if (!unproven && is_hook_free(call)) {
     close_segment();
   } else {
     open->frame = open_frame(ordinal, call, unproven);
-    open->continues = call.mode.kind == Mode::Kind::kFull && is_joined(ordinal + 1);
+    open->continues = call.mode.kind == Mode::Kind::kFull && is_joined(call.place + 1);
     open->frame->begin_part(rerun, inputs, options.buffers);
     calls_[ordinal].on_trial = unproven;
   }

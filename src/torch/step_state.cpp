@@ -20,10 +20,16 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, std::uin
     revoked_.clear();
     recovery_seconds_.clear();
     recompute_began_.clear();
+    places_.clear();
     plan_ = std::move(plan);
   }
   step_.store(step);
   recording_.store(recording);
+}
+
+void StepState::placed(std::int32_t layer, std::size_t place) {
+  const std::lock_guard lock(mutex_);
+  places_.insert_or_assign(layer, place);
 }
 
 void StepState::end() { recording_.store(false); }
@@ -64,7 +70,9 @@ void StepState::before_recompute(std::int32_t layer) noexcept {
   std::int64_t need = 0;
   {
     const std::lock_guard lock(mutex_);
-    const auto index = static_cast<std::size_t>(layer);
+    const auto moved = places_.find(layer);
+    const std::size_t index =
+        moved == places_.end() ? static_cast<std::size_t>(layer) : moved->second;
     if (plan_ && index < plan_->backward_need_bytes.size()) {
       need = plan_->backward_need_bytes[index];
     }

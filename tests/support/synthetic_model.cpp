@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/layer_order.h"
+
 namespace pudica::testing {
 namespace {
 
@@ -107,7 +109,8 @@ std::int64_t SyntheticModel::unit(const ShapeKey& shape, int layer) const {
 }
 
 std::int64_t SyntheticModel::parameters() const {
-  return layer_count() * layer_parameters() + 8 * spec_.vocabulary * spec_.width;
+  return (layer_count() + spec_.left_out_layers) * layer_parameters() +
+         8 * spec_.vocabulary * spec_.width;
 }
 
 SyntheticModel::Deltas SyntheticModel::inventory(const ShapeKey& shape, int layer) const {
@@ -211,7 +214,8 @@ SyntheticModel::Deltas SyntheticModel::optimizer(const ShapeKey& shape, bool ste
   if (!steps) return {-logits};
   Deltas out;
   if (first) out.push_back(2 * parameters());
-  append(out, {2 * layer_parameters(), -2 * layer_parameters(), -logits, -parameters()});
+  const std::int64_t gradients = parameters() - spec_.left_out_layers * layer_parameters();
+  append(out, {2 * layer_parameters(), -2 * layer_parameters(), -logits, -gradients});
   return out;
 }
 
@@ -232,8 +236,11 @@ StepContext SyntheticModel::context(const ShapeKey& shape, Bytes budget_bytes) c
 std::vector<SyntheticModel::Frame> SyntheticModel::frames_of(const ShapeKey& shape,
                                                              const Plan& plan) const {
   std::vector<Frame> frames;
+  const std::vector<std::uint16_t> classes = order_of(structure());
+  const std::vector<std::size_t> places = places_in(plan.layer_classes, classes);
   for (int i = 0; i < layer_count(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
+    const auto at = plan.layer_classes.empty() ? static_cast<std::size_t>(i)
+                                               : places[static_cast<std::size_t>(i)];
     Mode mode = at < plan.modes.size() ? plan.modes[at] : plan.default_mode;
     const bool first_of_class = i == 0 || i == spec_.encoder_layers;
     if (at >= plan.modes.size() && plan.teach_first_of_class && first_of_class) mode = Mode::full();

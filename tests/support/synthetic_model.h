@@ -11,8 +11,9 @@
 namespace pudica::testing {
 
 struct SyntheticSpec {
-  int encoder_layers = 8;  // class 0, over dimension 1
-  int decoder_layers = 0;  // class 1, over dimension 2, reading dimension 1
+  int encoder_layers = 8;   // class 0, over dimension 1
+  int decoder_layers = 0;   // class 1, over dimension 2, reading dimension 1
+  int left_out_layers = 0;  // of the next steps; the optimizer has them
   std::int64_t width = 64;
   std::int64_t vocabulary = 300;
   std::int64_t heads = 0;             // > 0: explicit attention, quadratic in the length

@@ -30,9 +30,16 @@ class LayerHalvesTest : public ::testing::Test {
   LayerHalvesTest() : policy_(std::make_shared<FixedPolicy>()) {
     install_meter();
     model_ = std::make_unique<ToyModel>(ToyOptions{.layers = 4});
+    attach_with(Bytes(0));
+  }
+
+  void attach_with(Bytes budget) {
+    handle_.reset();
     AttachOptions options;
     options.policy = policy_;
     options.parameters = model_->parameters();
+    options.budget_bytes = budget;
+    options.enforcement = Enforcement::kSoft;
     handle_ = std::move(*attach(std::move(options)));
   }
 
@@ -45,7 +52,8 @@ class LayerHalvesTest : public ::testing::Test {
     at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
     for (std::size_t i = 0; i < model_->layers.size(); ++i) {
       const auto layer = model_->layers[i];
-      const LayerOptions options{i == 2 ? "odd" : "even", {}, unproven};
+      const std::string shared = i == 2 ? "odd" : "even";
+      const LayerOptions options{each_its_own_ ? std::to_string(i) : shared, {}, unproven};
       const bool twisted = i == 2 && twist != 0;
       const bool shifted = i == 2 && shift != 0;
       const LayerFunction rerun = [=, this](const std::vector<at::Tensor>& inputs) {
@@ -70,6 +78,7 @@ class LayerHalvesTest : public ::testing::Test {
   std::unique_ptr<ToyModel> model_;
   std::unique_ptr<Handle> handle_;
   StepReport report_;
+  bool each_its_own_ = false;  // class, that is
   int reruns_ = 0;
   int entered_ = 0;
 };
@@ -151,6 +160,31 @@ TEST_F(LayerHalvesTest, ATrialTeachesNothingOfItsLayer) {
     EXPECT_FALSE(segment.key.kind == SegmentKind::kBackward && segment.layer == 2);
   }
   EXPECT_FALSE(policy_->last.segments.empty());
+}
+
+TEST_F(LayerHalvesTest, WhatHasPassedItsTrialCanBeRevokedInTheSameStep) {
+  each_its_own_ = true;
+  policy_->plan.revocable = false;
+  const auto expected = train_step(false);
+  train_step(false);  // with `expected` in its base
+  const Bytes range = report_.peak_bytes - report_.base_bytes;
+  policy_->plan.revocable = true;
+  attach_with(report_.base_bytes + Bytes(range.count() * 9 / 10));
+  expect_equal(expected, train_step(true));
+  EXPECT_GT(report_.revocations, 0);
+  EXPECT_FALSE(report_.overrun) << report_.peak_bytes.count() << " of "
+                                << report_.budget_bytes.count();
+}
+
+TEST_F(LayerHalvesTest, WhatHasNotPassedItsTrialIsNotRevoked) {
+  each_its_own_ = true;
+  policy_->plan.revocable = false;
+  const auto expected = train_step(false);
+  policy_->plan.revocable = true;
+  attach_with(report_.base_bytes + Bytes(1));
+  expect_equal(expected, train_step(true, 0, 1e-3));
+  expect_equal(expected, train_step(true, 0, 1e-3));
+  EXPECT_EQ(handle_->failures(), 0);
 }
 
 TEST_F(LayerHalvesTest, AClassThatChangesItsArgumentsIsKept) {

@@ -54,13 +54,20 @@ macro(pudica_find_torch)
       message(FATAL_ERROR "pudica needs LibTorch 2.11: set PUDICA_PYTHON to a Python that has "
                           "torch 2.11.0 (scripts/test makes one), or -DPUDICA_TORCH=OFF")
     endif()
-    # Without PYTHONPATH: pip's isolated builds hide the environment's torch behind it.
-    execute_process(
-      COMMAND
-        "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH "${PUDICA_PYTHON}" -c
-        "import torch, sys; sys.stdout.write(torch.utils.cmake_prefix_path)"
-      OUTPUT_VARIABLE pudica_torch_prefix
-      RESULT_VARIABLE pudica_torch_status)
+    # Without PYTHONPATH first: pip's isolated builds hide the environment's torch behind it. With
+    # it where the environment has none: the build has brought its own.
+    foreach(environment "--unset=PYTHONPATH" "PYTHONPATH=$ENV{PYTHONPATH}")
+      execute_process(
+        COMMAND
+          "${CMAKE_COMMAND}" -E env "${environment}" "${PUDICA_PYTHON}" -c
+          "import torch, sys; sys.stdout.write(torch.utils.cmake_prefix_path)"
+        OUTPUT_VARIABLE pudica_torch_prefix
+        RESULT_VARIABLE pudica_torch_status
+        ERROR_QUIET)
+      if(pudica_torch_status EQUAL 0)
+        break()
+      endif()
+    endforeach()
     if(NOT pudica_torch_status EQUAL 0)
       message(FATAL_ERROR "pudica needs LibTorch: ${PUDICA_PYTHON} cannot import torch")
     endif()

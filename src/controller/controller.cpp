@@ -45,7 +45,11 @@ ControllerImpl::ControllerImpl(const ControllerOptions& options)
 StepDecision ControllerImpl::begin_step(const StepContext& context) {
   try {
     StepDecision decision = decide(context);
-    return is_restless() ? without_prediction(std::move(decision)) : decision;
+    if (is_restless())
+      return without_prediction(std::move(decision), "the layers of the latest steps differ");
+    if (!runs_others(context.shape)) return decision;
+    return without_prediction(std::move(decision),
+                              "batches with a dimension of 1 run other layers");
   } catch (const std::exception& failure) {
     stand_down(failure.what());
     return fallback_step(context);

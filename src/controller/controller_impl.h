@@ -96,7 +96,10 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
-  StepDecision without_prediction(StepDecision decision) const;
+  // Whether shapes of this kind were seen to run other layers than those planned for.
+  [[nodiscard]] bool runs_others(const ShapeKey& shape) const;
+  void note_others(const StepOutcome& outcome);
+  static StepDecision without_prediction(StepDecision decision, const char* why);
   void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
@@ -126,6 +129,8 @@ class ControllerImpl final : public Controller {
   StepStructure structure_;
   std::optional<StepStructure> passing_;  // of the latest steps, other than structure_
   int passing_steps_ = 0;
+  // Which dimensions were 1, in bits, where a step ran other layers and needed another peak.
+  std::set<std::uint64_t> others_at_;
   std::deque<std::uint64_t> changes_;  // steps in which the structure changed, the latest ones
   ControllerCounters counters_;
   std::uint64_t step_ = 0;

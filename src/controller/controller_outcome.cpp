@@ -31,7 +31,9 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
   largest_.resize(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);
+  const bool of_others = passing_ && passing_->layers.size() == structure_.layers.size();
   if (is_passing()) {
+    if (of_others) note_others(outcome);
     pending_ = {};
   } else {
     judge(outcome);

@@ -1,7 +1,9 @@
 // The layers of a step: which structure is planned for, and what of it a step has run.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,17 @@ constexpr std::uint64_t kRestlessSteps = 24;
 // layers of other classes, and with layers left out, which chance may leave out again.
 constexpr int kOtherClassesPass = 2;
 constexpr int kLeftOutPass = 4;
+
+// Of the peak that was predicted for the layers planned for.
+constexpr double kOtherPeak = 1e-3;
+
+std::uint64_t dimensions_of_one(const ShapeKey& shape) {
+  std::uint64_t ones = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) ones |= std::uint64_t{1} << i;
+  }
+  return ones;
+}
 
 bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
@@ -124,12 +137,25 @@ bool ControllerImpl::is_restless() const {
   return changes_.size() == kRestlessChanges && step_ - changes_.front() <= kRestlessSteps;
 }
 
-StepDecision ControllerImpl::without_prediction(StepDecision decision) const {
+// Operators differ where a dimension is 1, and so do the layers' classes: mostly in name alone.
+void ControllerImpl::note_others(const StepOutcome& outcome) {
+  const std::uint64_t ones = dimensions_of_one(outcome.context.shape);
+  if (ones == 0 || outcome.plan == nullptr || !outcome.plan->predicts_peak()) return;
+  const auto predicted = static_cast<double>(outcome.plan->predicted_peak_bytes.count());
+  const double error = static_cast<double>(outcome.peak_bytes.count()) / predicted - 1;
+  if (std::abs(error) > kOtherPeak) others_at_.insert(ones);
+}
+
+bool ControllerImpl::runs_others(const ShapeKey& shape) const {
+  return !others_at_.empty() && others_at_.contains(dimensions_of_one(shape));
+}
+
+StepDecision ControllerImpl::without_prediction(StepDecision decision, const char* why) {
   if (decision.plan->predicted_peak_bytes <= Bytes(0)) return decision;
   Plan plan = *decision.plan;
   plan.predicted_peak_bytes = Bytes(0);
   plan.revocable = true;
-  plan.reason += "; no peak is predicted: the layers of the latest steps differ";
+  plan.reason += std::string("; no peak is predicted: ") + why;
   decision.plan = std::make_shared<const Plan>(std::move(plan));
   return decision;
 }
@@ -141,7 +167,10 @@ void ControllerImpl::note_change() {
 
 void ControllerImpl::adopt(const StepStructure& structure) {
   if (structure == structure_) return;
-  if (!structure_.layers.empty() && structure.layers != structure_.layers) note_change();
+  if (!structure_.layers.empty() && structure.layers != structure_.layers) {
+    note_change();
+    others_at_.clear();
+  }
   const StepStructure old = std::exchange(structure_, structure);
   broken_ = false;
   take_menus(old);

@@ -146,6 +146,38 @@ TEST(ControllerChange, LayersOfAnotherClassForOneStepLeaveThePlans) {
   EXPECT_EQ(controller.snapshot().structure.layers[0].layer_class, 2);
 }
 
+// A batch of one example runs other operators: reshapes are views, and kernels differ.
+TEST(ControllerChange, OtherLayersAtADimensionOfOneAreNotPredictedOnceTheyNeededAnotherPeak) {
+  Harness harness({});
+  Controller& controller = *harness.controller;
+  const Bytes budget = harness.budget_at(kLongest, 0.5);
+  for (const std::int64_t length : lengths(20, 4)) harness.step({8, length}, budget);
+  StepStructure usual = harness.model.structure();
+  usual.class_names.emplace_back("encoder at batch 1");
+  StepStructure other = usual;
+  for (auto& layer : other.layers) layer.layer_class = 2;
+  const auto step = [&](const ShapeKey& shape, std::int64_t percent) {
+    const StepContext context = harness.model.context(shape, budget);
+    const StepDecision decision = controller.begin_step(context);
+    StepOutcome outcome = harness.model.run(context, decision);
+    if (decision.plan->predicts_peak()) outcome.peak_bytes = decision.plan->predicted_peak_bytes;
+    outcome.peak_bytes = Bytes(outcome.peak_bytes.count() * percent / 100);
+    outcome.segments.clear();
+    controller.on_structure(shape[0] == 1 ? other : usual);
+    controller.end_step(outcome);
+    return decision;
+  };
+  for (const std::int64_t percent : {100, 100, 120}) {
+    step({8, 256}, 100);
+    EXPECT_TRUE(step({1, 256}, percent).plan->predicts_peak()) << "the same in all but name";
+  }
+  EXPECT_TRUE(step({8, 264}, 100).plan->predicts_peak());
+  const StepDecision after = step({1, 264}, 120);
+  EXPECT_FALSE(after.plan->predicts_peak());
+  EXPECT_TRUE(after.plan->revocable);
+  EXPECT_TRUE(step({8, 272}, 100).plan->predicts_peak());
+}
+
 // Layers dropped at random: which of them a step runs is known once it has.
 TEST(ControllerChange, LayersThatComeAndGoLeaveNoPrediction) {
   Harness harness({});

@@ -58,6 +58,7 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
 
 std::vector<StepStructure::Layer> layers_of(const std::vector<std::uint16_t>& order) {
   std::vector<StepStructure::Layer> layers;
+  layers.reserve(order.size());
   for (const std::uint16_t layer_class : order) layers.push_back({layer_class, 0});
   std::set<std::uint16_t> seen;
   for (std::size_t i = layers.size(); i-- > 0;) {

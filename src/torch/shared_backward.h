@@ -7,13 +7,30 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 
 namespace pudica::hooks {
+
+// Torch 2.11 shares graph nodes by std::shared_ptr, 2.15 by its own intrusive pointer.
+template <typename Pointer>
+struct WeakOf;
+template <typename T>
+struct WeakOf<std::shared_ptr<T>> {
+  using type = std::weak_ptr<T>;
+};
+template <typename T>
+struct WeakOf<c10::intrusive_ptr<T>> {
+  using type = c10::weak_intrusive_ptr<T>;
+};
+using NodePointer = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
+using WeakNode = WeakOf<NodePointer>::type;
 
 // A forward waits while its graph lives and no gradient has come to its first layer that has one.
 // Not thread-safe: one owner thread; the backward may run on others.
@@ -25,7 +42,7 @@ class SharedBackward {
   std::int32_t begin_forward() {
     if (own_.reached) forwards_.push_back(std::exchange(own_, {}));
     const auto is_over = [](const Forward& forward) {
-      return forward.reached->load() || forward.node.expired();
+      return forward.reached->load() || !forward.node || forward.node->expired();
     };
     const bool over = forwards_.empty() || std::ranges::any_of(forwards_, is_over);
     if (over) {  // one backward ended them all
@@ -39,7 +56,7 @@ class SharedBackward {
   void watch(const at::Tensor* output) {
     if (own_.reached || output == nullptr || !output->grad_fn()) return;
     own_.reached = std::make_shared<std::atomic<bool>>(false);
-    own_.node = output->grad_fn();
+    own_.node.emplace(NodePointer(output->grad_fn()));
     output->register_hook([reached = own_.reached](const at::Tensor&) {
       reached->store(true);
       return at::Tensor();
@@ -55,7 +72,7 @@ class SharedBackward {
 
  private:
   struct Forward {
-    std::weak_ptr<torch::autograd::Node> node;
+    std::optional<WeakNode> node;
     std::shared_ptr<std::atomic<bool>> reached;  // null: none yet
   };
 

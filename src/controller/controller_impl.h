@@ -99,7 +99,7 @@ class ControllerImpl final : public Controller {
   // Whether shapes of this kind were seen to run other layers than those planned for.
   [[nodiscard]] bool runs_others(const ShapeKey& shape) const;
   void note_others(const StepOutcome& outcome);
-  static StepDecision without_prediction(StepDecision decision, const char* why);
+  StepDecision without_prediction(StepDecision decision, const char* why);
   void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;

@@ -40,7 +40,7 @@ bool extends(const std::vector<std::string>& names, const std::vector<std::strin
 // Two steps that differ in more are not the same layers with some of them left out.
 bool are_alike(std::size_t merged, std::size_t left, std::size_t right) {
   const std::size_t longer = std::max(left, right);
-  return merged <= longer + std::max<std::size_t>(2, longer / 4);
+  return left > 0 && right > 0 && merged <= longer + std::max<std::size_t>(2, longer / 4);
 }
 
 std::set<std::uint16_t> classes_of(const StepStructure& structure) {
@@ -154,6 +154,8 @@ bool ControllerImpl::runs_others(const ShapeKey& shape) const {
 StepDecision ControllerImpl::without_prediction(StepDecision decision, const char* why) {
   if (decision.plan->predicted_peak_bytes <= Bytes(0)) return decision;
   Plan plan = *decision.plan;
+  plan.id = next_plan_id_++;  // the cached one keeps its own
+  pending_.plan_id = plan.id;
   plan.predicted_peak_bytes = Bytes(0);
   plan.revocable = true;
   plan.reason += std::string("; no peak is predicted: ") + why;

@@ -63,13 +63,14 @@ macro(pudica_find_torch)
           "import torch, sys; sys.stdout.write(torch.utils.cmake_prefix_path)"
         OUTPUT_VARIABLE pudica_torch_prefix
         RESULT_VARIABLE pudica_torch_status
-        ERROR_QUIET)
+        ERROR_VARIABLE pudica_torch_error)
       if(pudica_torch_status EQUAL 0)
         break()
       endif()
     endforeach()
     if(NOT pudica_torch_status EQUAL 0)
-      message(FATAL_ERROR "pudica needs LibTorch: ${PUDICA_PYTHON} cannot import torch")
+      message(FATAL_ERROR "pudica needs LibTorch: ${PUDICA_PYTHON} cannot import torch: "
+                          "${pudica_torch_error}")
     endif()
     list(APPEND CMAKE_PREFIX_PATH "${pudica_torch_prefix}")
   endif()

@@ -15,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/layer_order.h"
 #include "contract/simulated_model.h"
 #include "pudica/policy.h"
 
@@ -42,6 +43,11 @@ class PolicyContract : public testing::TestWithParam<PolicyMaker> {
   [[nodiscard]] static Bytes ample() { return Bytes(std::int64_t{1} << 40); }
   [[nodiscard]] std::shared_ptr<Policy> make() const { return GetParam().make(model_); }
 
+  void announce(Policy& policy, const StepStructure& structure) {
+    announced_ = order_of(structure);
+    policy.on_structure(structure);
+  }
+
   // What holds of every decision. `layers`: those announced; 0: none yet.
   void check(const StepDecision& decision, std::size_t layers) {
     ASSERT_NE(decision.plan, nullptr);
@@ -54,6 +60,7 @@ class PolicyContract : public testing::TestWithParam<PolicyMaker> {
       // Those announced may have left some out: then the plan says which mode is whose.
       EXPECT_EQ(plan.layer_classes.size(), plan.modes.size()) << plan.reason;
       EXPECT_GT(plan.modes.size(), layers) << plan.reason;
+      EXPECT_TRUE(is_part_of(announced_, plan.layer_classes)) << plan.reason;
     }
     // One number, one plan: what reporters and caches rely on.
     const auto [known, fresh] = published_.emplace(plan.id, decision.plan);
@@ -74,13 +81,14 @@ class PolicyContract : public testing::TestWithParam<PolicyMaker> {
 
   // Enough steps of different lengths for any warm-up.
   void train(Policy& policy, int steps = 40) {
-    policy.on_structure(model_.structure());
+    announce(policy, model_.structure());
     for (int i = 0; i < steps; ++i) {
       step(policy, context_at(32 + 29 * (i % 13), ample()), model_);
     }
   }
 
   SimulatedModel model_;
+  std::vector<std::uint16_t> announced_;
   std::map<std::uint64_t, PlanPtr> published_;
 };
 
@@ -94,7 +102,7 @@ TEST_P(PolicyContract, PlansBeforeTheStructureIsKnown) {
     check(decision, 0);
     policy->end_step(model_.run(context, decision));
   }
-  policy->on_structure(model_.structure());
+  announce(*policy, model_.structure());
   step(*policy, context_at(64, ample()), model_);
 }
 
@@ -103,8 +111,8 @@ TEST_P(PolicyContract, ModesMatchTheLayersThroughoutTraining) { train(*make()); 
 TEST_P(PolicyContract, SameStepsGiveTheSamePlans) {
   const auto first = make();
   const auto second = make();
-  first->on_structure(model_.structure());
-  second->on_structure(model_.structure());
+  announce(*first, model_.structure());
+  announce(*second, model_.structure());
   for (int i = 0; i < 40; ++i) {
     const StepContext context = context_at(32 + 29 * (i % 7), Bytes(40'000'000));
     const StepDecision left = first->begin_step(context);
@@ -148,7 +156,7 @@ TEST_P(PolicyContract, SurvivesAnyBudgetAndBase) {
 
 TEST_P(PolicyContract, SurvivesFailedAndPartialSteps) {
   const auto policy = make();
-  policy->on_structure(model_.structure());
+  announce(*policy, model_.structure());
   for (int i = 0; i < 40; ++i) {
     const StepContext context = context_at(32 + 29 * (i % 13), ample());
     const StepDecision decision = policy->begin_step(context);
@@ -168,7 +176,7 @@ TEST_P(PolicyContract, SurvivesFailedAndPartialSteps) {
 
 TEST_P(PolicyContract, SurvivesStepsThatNeverEndOrNeverBegan) {
   const auto policy = make();
-  policy->on_structure(model_.structure());
+  announce(*policy, model_.structure());
   policy->end_step(StepOutcome{});
   for (int i = 0; i < 30; ++i) check(policy->begin_step(context_at(64 + i, ample())), 6);
   step(*policy, context_at(64, ample()), model_);
@@ -176,7 +184,7 @@ TEST_P(PolicyContract, SurvivesStepsThatNeverEndOrNeverBegan) {
 
 TEST_P(PolicyContract, TakesTheOutcomeOfAnEarlierPlan) {
   const auto policy = make();
-  policy->on_structure(model_.structure());
+  announce(*policy, model_.structure());
   const StepContext early = context_at(64, ample());
   const StepDecision old = policy->begin_step(early);
   check(old, model_.layers);
@@ -191,7 +199,7 @@ TEST_P(PolicyContract, FollowsAStructureThatShrinksAndGrows) {
   for (const std::size_t layers : {3U, 9U, 1U, 0U, 6U, 6U}) {
     SimulatedModel other = model_;
     other.layers = layers;
-    policy->on_structure(other.structure());
+    announce(*policy, other.structure());
     for (int i = 0; i < 15; ++i) {
       step(*policy, context_at(40 + 31 * (i % 5), Bytes(20'000'000)), other);
     }
@@ -204,7 +212,7 @@ TEST_P(PolicyContract, FollowsOneLayerOfAnotherClass) {
   StepStructure changed = model_.structure();
   changed.layers[2].layer_class = 1;
   changed.class_names.emplace_back("OtherBlock");
-  policy->on_structure(changed);
+  announce(*policy, changed);
   for (int i = 0; i < 15; ++i) step(*policy, context_at(40 + i, ample()), model_);
 }
 
@@ -224,7 +232,7 @@ TEST_P(PolicyContract, SurvivesShapesOfAnotherKind) {
 
 TEST_P(PolicyContract, SurvivesEmptyAndOddRecords) {
   const auto policy = make();
-  policy->on_structure(model_.structure());
+  announce(*policy, model_.structure());
   for (int i = 0; i < 30; ++i) {
     const StepContext context = context_at(32 + 29 * (i % 13), ample());
     const StepDecision decision = policy->begin_step(context);
@@ -260,7 +268,7 @@ TEST_P(PolicyContract, SurvivesRandomRuns) {
     for (int i = 0; i < 120; ++i) {
       if (pick(10) == 0) {
         model.layers = static_cast<std::size_t>(1 + pick(8));
-        policy->on_structure(model.structure());
+        announce(*policy, model.structure());
         announced = true;
       }
       StepContext context = context_at(1 + pick(400), Bytes(std::int64_t{1} << pick(42)));

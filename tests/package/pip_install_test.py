@@ -22,7 +22,7 @@ with pudica.attach(model, budget="1GiB", layers=[torch.nn.Linear], daemon=False)
     for length in (8, 24, 16, 40):
         model(torch.randn(2, length, 64)).pow(2).mean().backward()
     stats = handle.stats()
-assert stats["failures"] == 0 and stats["steps"] >= 3, stats  # the last one is still open
+assert stats["failures"] == 0 and stats["steps"] == 3, stats  # the last one is still open
 print(pudica.__file__)
 """
 

@@ -1,4 +1,6 @@
 // The controller when something changes: drift, budget, base, layers.
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "controller/controller_harness.h"
@@ -111,16 +113,24 @@ TEST(ControllerChange, NewLayersOfAKnownClassNeedOneRecordedStep) {
   EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes);
 }
 
+// The model's layers, and as many of a third class.
+std::pair<StepStructure, StepStructure> with_other_class(Harness& harness, const char* name) {
+  StepStructure usual = harness.model.structure();
+  usual.class_names.emplace_back(name);
+  StepStructure other = usual;
+  for (auto& layer : other.layers) layer.layer_class = 2;
+  return {usual, other};
+}
+
 // A batch without padding has no mask, and its layers are of another class for that one step.
 TEST(ControllerChange, LayersOfAnotherClassForOneStepLeaveThePlans) {
   Harness harness({});
   Controller& controller = *harness.controller;
   const Bytes budget = harness.budget_at(kLongest, 0.5);
   for (const std::int64_t length : lengths(20, 4)) harness.step({8, length}, budget);
-  StepStructure usual = harness.model.structure();
-  usual.class_names.emplace_back("encoder without a mask");
-  StepStructure other = usual;
-  for (auto& layer : other.layers) layer.layer_class = 2;
+  const auto [usual_layers, other_layers] = with_other_class(harness, "encoder without a mask");
+  const StepStructure& usual = usual_layers;  // a lambda takes no structured binding
+  const StepStructure& other = other_layers;
   const auto step = [&](const StepStructure& structure, std::int64_t most_share) {
     const StepContext context = harness.model.context({8, 256}, budget);
     const StepDecision decision = controller.begin_step(context);
@@ -152,10 +162,9 @@ TEST(ControllerChange, OtherLayersAtADimensionOfOneAreNotPredictedOnceTheyNeeded
   Controller& controller = *harness.controller;
   const Bytes budget = harness.budget_at(kLongest, 0.5);
   for (const std::int64_t length : lengths(20, 4)) harness.step({8, length}, budget);
-  StepStructure usual = harness.model.structure();
-  usual.class_names.emplace_back("encoder at batch 1");
-  StepStructure other = usual;
-  for (auto& layer : other.layers) layer.layer_class = 2;
+  const auto [usual_layers, other_layers] = with_other_class(harness, "encoder at batch 1");
+  const StepStructure& usual = usual_layers;  // a lambda takes no structured binding
+  const StepStructure& other = other_layers;
   const auto step = [&](const ShapeKey& shape, std::int64_t percent) {
     const StepContext context = harness.model.context(shape, budget);
     const StepDecision decision = controller.begin_step(context);

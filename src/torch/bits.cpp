@@ -165,16 +165,24 @@ c10::Storage new_storage(std::int64_t bytes) {
   return at::empty({bytes}, at::TensorOptions().dtype(at::kByte)).storage();
 }
 
+// Set while libraries are loaded, read from then on.
+BitsOfDevice& cuda_bits() {
+  static BitsOfDevice functions;
+  return functions;
+}
+
 }  // namespace
 
 std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_bytes) {
   const auto bytes = static_cast<std::int64_t>(storage.nbytes());
-  if (storage.device_type() != c10::DeviceType::CPU || bytes == 0 || storage.data() == nullptr) {
-    return std::nullopt;
-  }
+  if (bytes == 0 || storage.data() == nullptr) return std::nullopt;
   if ((item_bytes != 1 && item_bytes != 2 && item_bytes != 4) || bytes % item_bytes != 0) {
     return std::nullopt;
   }
+  if (storage.device().is_cuda() && cuda_bits().encode != nullptr) {
+    return cuda_bits().encode(storage, item_bytes);
+  }
+  if (!storage.device().is_cpu()) return std::nullopt;
   const std::int64_t count = bytes / item_bytes;
   Bits bits;
   bits.bytes = bytes;
@@ -200,6 +208,7 @@ std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_b
 }
 
 c10::Storage decode_bits(const Bits& bits) {
+  if (bits.packed.is_cuda()) return cuda_bits().decode(bits);
   c10::Storage storage = new_storage(bits.bytes);
   const auto* const in = static_cast<const std::uint64_t*>(bits.packed.const_data_ptr());
   void* const out = storage.mutable_data();
@@ -213,5 +222,7 @@ c10::Storage decode_bits(const Bits& bits) {
   }
   return storage;
 }
+
+void register_cuda_bits(const BitsOfDevice& functions) { cuda_bits() = functions; }
 
 }  // namespace pudica::hooks

@@ -18,11 +18,20 @@ struct Bits {
   std::uint32_t value = 0;
 };
 
-// nullopt: more than two values, an item size other than 1, 2 and 4, or a device other than the
-// CPU. Thread-safe.
+// nullopt: more than two values, an item size other than 1, 2 and 4, or a device that has no code
+// for it (a CUDA device without pudica_torch_cuda). On a CUDA device it waits for the answer.
+// Thread-safe.
 std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_bytes);
 
-// A new storage with the same bytes.
+// A new storage with the same bytes, on the device of the packed ones.
 c10::Storage decode_bits(const Bits& bits);
+
+// What a CUDA device does; encode is given storages that are not empty and item sizes that are
+// known.
+struct BitsOfDevice {
+  std::optional<Bits> (*encode)(const c10::Storage& storage, std::int64_t item_bytes) = nullptr;
+  c10::Storage (*decode)(const Bits& bits) = nullptr;
+};
+void register_cuda_bits(const BitsOfDevice& functions);
 
 }  // namespace pudica::hooks

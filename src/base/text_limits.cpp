@@ -6,6 +6,8 @@ namespace pudica {
 
 std::string shown(std::string_view text, std::size_t most) {
   if (text.size() <= most) return std::string(text);
+  // Not within a character of UTF-8.
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
   return std::string(text.substr(0, most)) + "...";
 }
 

@@ -12,7 +12,10 @@ namespace pudica {
 inline constexpr std::size_t kMaxJsonDepth = 64;
 inline constexpr std::size_t kMaxJsonFields = 1024;
 
-// The text, or its first characters and "...": for messages. Thread-safe.
+// Of a library's message on JSON, which may hold a word of the text in full.
+inline constexpr std::size_t kMaxJsonMessage = 400;
+
+// The text, or its first characters, at most so many bytes, and "...": for messages. Thread-safe.
 std::string shown(std::string_view text, std::size_t most = 60);
 
 // What of the text, which need not be correct JSON, is beyond these limits; empty: nothing is.

@@ -64,7 +64,7 @@ std::string describe(const json::parse_error& error, std::string_view text) {
   const std::string_view what =
       colon == std::string_view::npos ? message : message.substr(colon + 2);
   return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": " +
-         std::string(what);
+         shown(what, kMaxJsonMessage);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ JsonText read_json(std::string_view text) {
   } catch (const json::parse_error& error) {
     return {std::nullopt, {describe(error, text)}};
   } catch (const json::exception& error) {  // a number that no double holds
-    return {std::nullopt, {error.what()}};
+    return {std::nullopt, {shown(error.what(), kMaxJsonMessage)}};
   }
 }
 

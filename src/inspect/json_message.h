@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/text_limits.h"
 #include "inspect/json_values.h"
 
 namespace pudica::inspect {
@@ -13,7 +14,7 @@ inline std::string plain_message(const Json::exception& error) {
   const std::string_view message = error.what();
   const std::size_t end = message.starts_with('[') ? message.find("] ") : std::string_view::npos;
   return "not JSON that can be read: " +
-         std::string(end == std::string_view::npos ? message : message.substr(end + 2));
+         shown(end == std::string_view::npos ? message : message.substr(end + 2), kMaxJsonMessage);
 }
 
 }  // namespace pudica::inspect

@@ -113,6 +113,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] std::size_t slot_count() const { return slots_.size(); }
   // Recovery is by tape: the class's menu fits this call. After finish().
   [[nodiscard]] bool taped() const { return state_ == State::kTaped; }
+  // Single tensors can be given up: the tape recovers them.
+  [[nodiscard]] bool gives_single_tensors() const {
+    return state_ == State::kTaped && next_price_us() >= 0;
+  }
   // What it saved is in the host tier. After finish().
   [[nodiscard]] bool offloaded() const { return state_ == State::kOffloaded; }
   // This call was searched for its class's menu: its forward's time is not the layer's, and the
@@ -213,6 +217,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // Least price of what the tape can still give; negative: nothing.
   [[nodiscard]] double next_price_us() const;
   std::int64_t give_up_next();
+  // What no operator gives back goes last, and the tape with it: the frame's functions then run
+  // again. Negative: it cannot, or nothing would come back.
+  double rest_price_us();
+  void give_up_rest();
 
   // The host tier's part (frame_offload.cpp).
   void settle_offload();

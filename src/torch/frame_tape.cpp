@@ -198,4 +198,27 @@ std::int64_t Frame::give_up_next() {
   return 0;
 }
 
+double Frame::rest_price_us() {
+  const bool touched = consumed_ || touched_task_ != kNoTask;
+  if (recovering_ || touched || !inputs_unchanged()) return -1;
+  std::int64_t bytes = freeable_bytes(/*drop=*/false);
+  for (const Tape::Stored& stored : tape_->stored()) {
+    if (stored.bits) bytes += static_cast<std::int64_t>(stored.bits->packed.nbytes());
+    if (!stored.external && stored.live && stored.live.use_count() == 1) bytes += stored.bytes;
+  }
+  return bytes > 0 ? options_.expected_recompute_us / static_cast<double>(bytes) : -1;
+}
+
+void Frame::give_up_rest() {
+  state_ = State::kDropped;
+  freeable_bytes(/*drop=*/true);
+  for (Slot& slot : slots_) {
+    if (!slot.taped) continue;
+    slot.tensor = at::Tensor();
+    slot.taped = false;
+    slot.storage = Tape::kNone;
+  }
+  tape_.reset();
+}
+
 }  // namespace pudica::hooks

@@ -58,7 +58,8 @@ bool Registry::eligible(const Frame& frame, Pass pass, int graph_task) {
 
 // Microseconds per byte of what the frame would give next; negative: nothing.
 double Registry::price_of(Frame& frame) {
-  if (frame.state_ == Frame::State::kTaped) return frame.next_price_us();
+  if (frame.gives_single_tensors()) return frame.next_price_us();
+  if (frame.state_ == Frame::State::kTaped) return frame.rest_price_us();
   if (frame.state_ == Frame::State::kOffloaded) return frame.has_fetched_ahead() ? 0 : -1;
   const std::int64_t bytes = frame.freeable_bytes(/*drop=*/false);
   if (bytes <= 0) return -1;
@@ -74,8 +75,10 @@ std::int64_t Registry::take_from(Frame& frame) {
   }
   if (frame.revocations_++ == 0) revocations_.fetch_add(1);
   if (frame.options_.observer) frame.options_.observer->revoked(frame.options_.layer);
-  if (frame.state_ == Frame::State::kTaped) {
+  if (frame.gives_single_tensors()) {
     frame.give_up_next();
+  } else if (frame.state_ == Frame::State::kTaped) {
+    frame.give_up_rest();
   } else {
     frame.state_ = Frame::State::kDropped;
     frame.freeable_bytes(/*drop=*/true);

@@ -62,7 +62,8 @@ TEST_P(TapeParity, EveryTreatmentIsBitEqual) {
   const StepResult expected = run({Treatment::kPlain});
   for (const Treatment treatment :
        {Treatment::kTapeKeep, Treatment::kTapeFirst, Treatment::kTapeMiddle, Treatment::kTapeLast,
-        Treatment::kTapeRevokedSome, Treatment::kTapeRevokedAll, Treatment::kTapeNested}) {
+        Treatment::kTapeRevokedSome, Treatment::kTapeRevokedAll, Treatment::kTapeRevokedWhole,
+        Treatment::kTapeMiddleRevokedWhole, Treatment::kTapeNested}) {
     SCOPED_TRACE(static_cast<int>(treatment));
     expect_identical(expected, run({treatment}));
   }
@@ -121,13 +122,16 @@ TEST_P(TapeParity, MixedWithTheOtherModes) {
                                   Treatment::kTapeMiddle}));
   expect_identical(expected, run({Treatment::kRevoked, Treatment::kTapeLast,
                                   Treatment::kTapeRevokedAll, Treatment::kTapeFirst}));
+  expect_identical(expected, run({Treatment::kTapeRevokedWhole, Treatment::kTapeLast,
+                                  Treatment::kTapeMiddleRevokedWhole, Treatment::kFull}));
 }
 
 TEST_P(TapeParity, RetainedGraphThreePasses) {
   collect();
   const StepResult expected = run({Treatment::kPlain}, 3);
-  for (const Treatment treatment : {Treatment::kTapeKeep, Treatment::kTapeMiddle,
-                                    Treatment::kTapeLast, Treatment::kTapeRevokedAll}) {
+  for (const Treatment treatment :
+       {Treatment::kTapeKeep, Treatment::kTapeMiddle, Treatment::kTapeLast,
+        Treatment::kTapeRevokedAll, Treatment::kTapeRevokedWhole}) {
     SCOPED_TRACE(static_cast<int>(treatment));
     expect_identical(expected, run({treatment}, 3));
   }
@@ -207,6 +211,13 @@ TEST_F(TapeMemory, DeeperStepsPeakLower) {
 // A tape that drops nothing holds the plain call's bytes and no more.
 TEST_F(TapeMemory, KeepByTapePeaksAsPlain) {
   EXPECT_EQ(peak({Treatment::kTapeKeep}), peak({Treatment::kPlain}));
+}
+
+// Masks and what no operator gives back go as well, once single tensors are spent.
+TEST_F(TapeMemory, RevokedAsAWholeItPeaksAsFull) {
+  const std::int64_t full = peak({Treatment::kFull});
+  EXPECT_GT(peak({Treatment::kTapeRevokedAll}), full);
+  EXPECT_EQ(peak({Treatment::kTapeRevokedWhole}), full);
 }
 
 TEST_F(TapeMemory, MenuRisesInBytesAndOperators) {

@@ -66,7 +66,9 @@ std::int32_t menu_step(Treatment treatment, const hooks::ClassTapes& tapes) {
   if (!menu) return hooks::FrameOptions::kNoStep;
   const auto steps = static_cast<std::int32_t>(menu->steps.size());
   if (treatment == Treatment::kTapeFirst) return 0;
-  if (treatment == Treatment::kTapeMiddle) return steps / 2;
+  if (treatment == Treatment::kTapeMiddle || treatment == Treatment::kTapeMiddleRevokedWhole) {
+    return steps / 2;
+  }
   if (treatment == Treatment::kTapeLast) return steps - 1;
   return hooks::FrameOptions::kNoStep;
 }
@@ -79,6 +81,7 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
   options.store = treatment != Treatment::kFull && treatment != Treatment::kNestedFull;
   if (options.store) options.registry = registry;
   if (by_tape(treatment)) {
+    options.expected_recompute_us = 1e12;  // running all of it again comes last
     options.tapes = plan.tapes;
     options.menu_step = menu_step(treatment, *plan.tapes);
   }
@@ -99,7 +102,13 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
       treatment == Treatment::kOffloadRefused) {
     registry->revoke(1);
   }
-  if (treatment == Treatment::kTapeRevokedAll) registry->revoke(std::int64_t{1} << 40U);
+  if (treatment == Treatment::kTapeRevokedAll) {
+    while (frame->gives_single_tensors()) registry->revoke(1);
+  }
+  if (treatment == Treatment::kTapeRevokedWhole ||
+      treatment == Treatment::kTapeMiddleRevokedWhole) {
+    registry->revoke(std::int64_t{1} << 40U);
+  }
   return outputs[0];
 }
 

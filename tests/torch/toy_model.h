@@ -28,14 +28,17 @@ enum class Treatment {
   kOffload,
   kNestedOffload,
   kOffloadRefused,
-  // By tape: nothing dropped; the menu's first, middle and last step; some and all that the tape
-  // can give revoked after the forward; nothing dropped, and a frame inside.
+  // By tape: nothing dropped; the menu's first, middle and last step; some and all single tensors
+  // that the tape can give revoked after the forward, and then the rest, with a step of the menu
+  // or without; nothing dropped, and a frame inside.
   kTapeKeep,
   kTapeFirst,
   kTapeMiddle,
   kTapeLast,
   kTapeRevokedSome,
   kTapeRevokedAll,
+  kTapeRevokedWhole,
+  kTapeMiddleRevokedWhole,
   kTapeNested,
 };
 

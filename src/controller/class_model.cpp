@@ -5,10 +5,12 @@
 namespace pudica {
 namespace {
 
-std::uint8_t with_gradients(std::uint8_t variant, bool gradients_present) {
+std::uint8_t gradient_variant(std::uint8_t variant, bool gradients_present) {
   if (!gradients_present) return variant;
   return static_cast<std::uint8_t>(variant | SegmentKey::kGradientsPresent);
 }
+
+bool is_sure(const ModePair& pair) { return pair.fit && pair.identified; }
 
 ModePair make_pair(const StoredEstimate& forward, const StoredEstimate& backward,
                    std::uint8_t variant) {
@@ -30,11 +32,37 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
       store_.predict({SegmentKind::kForward, query_.layer_class, mode, variant}, query_.shape);
   if (!forward) return std::nullopt;
   const auto backward = store_.predict({SegmentKind::kBackward, query_.layer_class, mode,
-                                        with_gradients(variant, gradients_present)},
+                                        gradient_variant(variant, gradients_present)},
                                        query_.shape);
-  if (backward) return make_pair(*forward, *backward, variant);
-  if (mode != Mode::keep()) return std::nullopt;
+  const auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
+  if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
+    if (auto derived = with_gradients(mode, variant)) return derived;
+  }
+  if (own || mode != Mode::keep()) return own;
   return derived_keep(*forward, variant, gradients_present);
+}
+
+// What it changes that gradients are there already (none is made, sums are) is the same in every
+// mode: known of `full`, it need not be measured of the others, whose calls are rarer near the
+// floor. Nothing is derived from what is not sure.
+std::optional<ModePair> ClassModel::with_gradients(Mode mode, std::uint8_t variant) const {
+  const auto sure = [&](Mode of, bool gradients_present) {
+    auto found = pair(of, variant, gradients_present);
+    if (found && !is_sure(*found)) found.reset();
+    return found;
+  };
+  auto out = sure(mode, false);
+  const auto without = sure(Mode::full(), false);
+  const auto with = sure(Mode::full(), true);
+  if (!out || !without || !with) return std::nullopt;
+  const std::int64_t net = with->backward.net_bytes - without->backward.net_bytes;
+  const std::int64_t peak = with->backward.peak_bytes - without->backward.peak_bytes;
+  SegmentEstimate& backward = out->backward;
+  backward.net_bytes += net;
+  backward.net_upper_bytes += net;
+  backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes + peak);
+  backward.peak_upper_bytes = std::max(backward.peak_upper_bytes + peak, backward.peak_bytes);
+  return out;
 }
 
 std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,

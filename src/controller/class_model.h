@@ -48,6 +48,7 @@ class ClassModel {
  private:
   [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
                                              bool gradients_present) const;
+  [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
   [[nodiscard]] std::optional<ModePair> derived_keep(const StoredEstimate& forward,
                                                      std::uint8_t variant,
                                                      bool gradients_present) const;

@@ -192,6 +192,31 @@ TEST(StepModel, ABackwardOfKeepIsDerivedFromTheRecompute) {
   EXPECT_EQ(model->point.layers[0].residue_bytes, 107 - 50);
 }
 
+// Under accumulation near the floor hardly a layer is kept: what it changes that gradients are
+// there is read off `full`, and not off one kept call of another shape.
+TEST(StepModel, WhatGradientsChangeIsTheSameInEveryMode) {
+  SegmentStore store = fake_store();
+  const std::uint8_t present = SegmentKey::kGradientsPresent;
+  for (const ShapeKey& shape : {ShapeKey{4, 32}, ShapeKey{4, 48}}) {
+    auto segments = one_class();
+    const auto with = [&](Mode mode, std::int64_t net, std::int64_t peak) {
+      segments.push_back(segment(key_of(SegmentKind::kBackward, mode, present), net, peak));
+    };
+    with(Mode::full(), -50 - 50, 870 - 20);
+    if (shape == ShapeKey{4, 32}) with(Mode::keep(), -400, 60);  // half of what it should be
+    teach(store, segments, shape);
+  }
+  StepModelRequest request = request_at({4, 48});
+  request.gradients_present = true;
+  const auto model = build_step_model(store, layers_of({0}), request);
+  ASSERT_TRUE(model.has_value());
+  const LayerCosts& layer = model->point.layers[0];
+  EXPECT_EQ(layer.residue_bytes, 0) << "no gradient is made";
+  EXPECT_EQ(layer.modes[0].backward_peak_bytes, 60 - 20);
+  EXPECT_EQ(layer.modes[1].backward_peak_bytes, 870 - 20);
+  EXPECT_EQ(layer.modes[1].released_bytes, 7);
+}
+
 TEST(StepModel, WithOneShapeItIsNeitherFitNorIdentifiedElsewhere) {
   SegmentStore store = fake_store();
   teach(store, one_class());

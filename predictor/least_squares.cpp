@@ -13,6 +13,8 @@ namespace {
 constexpr double kWorthwhile = 16;
 constexpr std::size_t kMostTerms = 8;
 constexpr double kRankThreshold = 1e-9;
+// The search for rivals solves a system for every column and term.
+constexpr std::size_t kMostColumnsToSearch = 12;  // three dimensions
 
 }  // namespace
 
@@ -56,6 +58,36 @@ struct LinearFit::Trial {
   }
 };
 
+LinearFit LinearFit::from(const Trial& trial, const FitSamples& samples) {
+  LinearFit fit;
+  fit.terms_ = trial.terms;
+  fit.scales_.assign(trial.scales.begin(), trial.scales.end());
+  fit.coefficients_.assign(trial.coefficients.begin(), trial.coefficients.end());
+  fit.inverse_gram_.assign(trial.inverse_gram.reshaped().begin(),
+                           trial.inverse_gram.reshaped().end());
+  fit.largest_residual_ = trial.largest_residual;
+  fit.tolerance_ = samples.tolerance;
+  fit.samples_ = samples.values.size();
+  return fit;
+}
+
+std::vector<LinearFit> LinearFit::rivals_of(const Trial& best, const FitSamples& samples) {
+  const auto count = static_cast<double>(samples.values.size());
+  const double bound =
+      kWorthwhile * std::max(best.squares, samples.tolerance * samples.tolerance * count);
+  std::vector<LinearFit> rivals;
+  for (std::size_t place = 0; place < best.terms.size(); ++place) {
+    for (std::size_t column = 0; column < samples.columns; ++column) {
+      if (std::ranges::find(best.terms, column) != best.terms.end()) continue;
+      auto terms = best.terms;
+      terms[place] = static_cast<std::uint8_t>(column);
+      const auto rival = Trial::solve(samples, std::move(terms));
+      if (rival && rival->squares <= bound) rivals.push_back(from(*rival, samples));
+    }
+  }
+  return rivals;
+}
+
 LinearFit LinearFit::fit(const FitSamples& samples) {
   const std::size_t count = samples.values.size();
   const std::size_t most_terms = std::min(kMostTerms, count <= 2 ? count : count - 1);
@@ -82,15 +114,12 @@ LinearFit LinearFit::fit(const FitSamples& samples) {
     if (!next || (!best.terms.empty() && next->squares * kWorthwhile > best.squares)) break;
     best = std::move(*next);
   }
-  LinearFit fit;
-  fit.terms_ = best.terms;
-  fit.scales_.assign(best.scales.begin(), best.scales.end());
-  fit.coefficients_.assign(best.coefficients.begin(), best.coefficients.end());
-  fit.inverse_gram_.assign(best.inverse_gram.reshaped().begin(),
-                           best.inverse_gram.reshaped().end());
-  fit.largest_residual_ = best.largest_residual;
-  fit.tolerance_ = samples.tolerance;
-  fit.samples_ = count;
+  LinearFit fit = from(best, samples);
+  if (samples.wants_rivals && samples.columns <= kMostColumnsToSearch &&
+      count >= best.terms.size() + 2) {
+    fit.has_rivals_ = true;
+    fit.rivals_ = rivals_of(best, samples);
+  }
   return fit;
 }
 
@@ -124,6 +153,15 @@ double LinearFit::leverage(std::span<const std::int64_t> monomials) const {
 double LinearFit::slack(std::span<const std::int64_t> monomials) const {
   if (largest_residual_ <= tolerance_) return 0;
   return largest_residual_ * (1.0 + leverage(monomials));
+}
+
+std::optional<double> LinearFit::highest(std::span<const std::int64_t> monomials) const {
+  if (!has_rivals_) return std::nullopt;
+  double most = value(monomials) + slack(monomials);
+  for (const LinearFit& rival : rivals_) {
+    most = std::max(most, rival.value(monomials) + rival.slack(monomials));
+  }
+  return most;
 }
 
 std::vector<double> LinearFit::coefficients() const {

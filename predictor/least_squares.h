@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct FitSamples {
   std::span<const std::int64_t> values;
   // Residuals up to this are not worth a further monomial.
   double tolerance = 0.5;
+  bool wants_rivals = false;  // for highest()
 };
 
 // A fitted polynomial. Immutable after fit(); thread-safe.
@@ -31,6 +33,11 @@ class LinearFit {
   [[nodiscard]] double leverage(std::span<const std::int64_t> monomials) const;
   // What to add to value() for an upper bound: the largest residual, grown with the leverage.
   [[nodiscard]] double slack(std::span<const std::int64_t> monomials) const;
+  // The largest upper bound of this fit and of its rivals, which have another monomial in the place
+  // of one of its own and fit nearly as well: what shapes seen in one direction leave open.
+  // nullopt: rivals were not wanted, or too many to try, or fewer than two shapes more than
+  // monomials.
+  [[nodiscard]] std::optional<double> highest(std::span<const std::int64_t> monomials) const;
   // More shapes than monomials: the residual says something about the fit.
   [[nodiscard]] bool is_tested() const { return samples_ > terms_.size(); }
   [[nodiscard]] double largest_residual() const { return largest_residual_; }
@@ -41,6 +48,9 @@ class LinearFit {
  private:
   struct Trial;
 
+  static LinearFit from(const Trial& trial, const FitSamples& samples);
+  [[nodiscard]] static std::vector<LinearFit> rivals_of(const Trial& best,
+                                                        const FitSamples& samples);
   [[nodiscard]] std::vector<double> scaled_row(std::span<const std::int64_t> monomials) const;
 
   std::vector<std::uint8_t> terms_;   // monomials chosen
@@ -50,6 +60,8 @@ class LinearFit {
   double largest_residual_ = 0;
   double tolerance_ = 0;
   std::size_t samples_ = 0;
+  bool has_rivals_ = false;  // they were searched for
+  std::vector<LinearFit> rivals_;
 };
 
 }  // namespace pudica::predictor

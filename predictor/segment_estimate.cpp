@@ -123,9 +123,26 @@ void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::in
   estimate.net_upper_bytes = exact.net_upper_bytes;
   estimate.peak_upper_bytes = exact.peak_upper_bytes;
   estimate.identified = exact.identified && samples_.size() >= 2;
+  if (!estimate.identified) sharpen_bounds(shape, monomials, estimate);
   if (samples_.size() >= 2 && model.interpolates()) {
     estimate.basis = PredictionBasis::kLeastSquares;
   }
+}
+
+// A log that few shapes share leaves the sizes in it open in more ways than the sums of all shapes
+// do: the lower of the two bounds holds.
+void SegmentModel::sharpen_bounds(const ShapeKey& shape, std::span<const std::int64_t> monomials,
+                                  SegmentEstimate& estimate) const {
+  if (!polynomials_ || project(shape, samples_).shape != shape) return;
+  const auto net = polynomials_->net.highest(monomials);
+  const auto peak = polynomials_->peak.highest(monomials);
+  if (!net || !peak) return;
+  estimate.net_upper_bytes = std::min(estimate.net_upper_bytes, to_bytes(std::ceil(*net)));
+  estimate.peak_upper_bytes = std::min(estimate.peak_upper_bytes, to_bytes(std::ceil(*peak)));
+  make_consistent(estimate);
+  const std::int64_t open = std::max(estimate.net_upper_bytes - estimate.net_bytes,
+                                     estimate.peak_upper_bytes - estimate.peak_bytes);
+  estimate.identified = open <= tolerance_bytes();
 }
 
 void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const {

@@ -191,7 +191,31 @@ void SegmentModel::evict_one() {
 void SegmentModel::refit() {
   polynomials_.reset();
   refit_groups();
-  if (groups_.empty() && samples_.size() >= 2) refit_polynomials();
+  const bool one_log = !groups_.empty() && groups_.front().shapes == samples_.size();
+  if (one_log || samples_.size() < 2) return;
+  refit_polynomials();
+  if (!groups_.empty() && polynomials_fit_better()) groups_.clear();
+}
+
+// Over the shapes with other logs than the preferred group's, which its model has not seen: the
+// polynomials have, so that they must be better by far, and tested.
+bool SegmentModel::polynomials_fit_better() const {
+  constexpr double kByFar = 8;
+  if (!polynomials_->net.is_tested() || !polynomials_->peak.is_tested()) return false;
+  const double residual =
+      std::max(polynomials_->net.largest_residual(), polynomials_->peak.largest_residual());
+  std::int64_t worst = 0;
+  for (const StoredSample& sample : samples_) {
+    if (sample.has_deltas && sample.signature == groups_.front().signature) continue;
+    Monomials buffer{};
+    const auto monomials = evaluate(sample.shape, buffer);
+    const ExactEstimate estimate =
+        group_for(sample.shape).model.predict(monomials, basis_->volume(sample.shape));
+    worst = std::max({worst, std::abs(sample.net_bytes - estimate.net_bytes),
+                      std::abs(sample.peak_bytes - estimate.peak_bytes)});
+  }
+  const auto tolerance = static_cast<double>(tolerance_bytes());
+  return std::max(residual, tolerance) * kByFar < static_cast<double>(worst);
 }
 
 std::vector<SegmentModel::Group> SegmentModel::rank_groups() const {
@@ -273,7 +297,8 @@ void SegmentModel::refit_polynomials() {
   FitSamples fit;
   fit.monomials = monomials;
   fit.columns = basis_->size();
-  fit.tolerance = static_cast<double>(std::max<std::int64_t>(options_.granularity_bytes, 8));
+  fit.tolerance = static_cast<double>(tolerance_bytes());
+  fit.wants_rivals = !groups_.empty();
   fit.values = net;
   polynomials_.emplace();
   polynomials_->net = LinearFit::fit(fit);

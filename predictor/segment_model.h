@@ -1,6 +1,7 @@
 // What is known of one segment: its samples at distinct shapes, and the models made of them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -28,7 +29,9 @@ struct StoredSample {
 };
 
 // Learns one segment. Bytes: the exact model of the log that most recent shapes share, where two
-// shapes share one; else polynomials of net and peak; else the one shape scaled. Memory is bounded
+// shapes share one and polynomials of net and peak do not fit all shapes far better (loops as long
+// as the batch: a log is that of one length); else those; else the one shape scaled. Memory is
+// bounded
 // by the distinct shapes kept: the oldest goes first, the extremes of each dimension stay. A full
 // store does not take in what the exact model predicts already.
 // Not thread-safe.
@@ -80,10 +83,15 @@ class SegmentModel {
   void evict_one();
   [[nodiscard]] const StoredSample* find(const ShapeKey& shape) const;
 
+  // Sums of bytes that differ by no more are the same.
+  [[nodiscard]] std::int64_t tolerance_bytes() const {
+    return std::max<std::int64_t>(options_.granularity_bytes, 8);
+  }
   void refit();
   void refit_groups();
   void forget_before_the_turn();
   void refit_polynomials();
+  [[nodiscard]] bool polynomials_fit_better() const;
   [[nodiscard]] std::vector<Group> rank_groups() const;
   [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
   ExactModel build_exact(std::uint64_t signature) const;
@@ -92,6 +100,8 @@ class SegmentModel {
   void estimate_seen(const StoredSample& sample, std::span<const std::int64_t> monomials,
                      SegmentEstimate& estimate) const;
   void estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
+                      SegmentEstimate& estimate) const;
+  void sharpen_bounds(const ShapeKey& shape, std::span<const std::int64_t> monomials,
                       SegmentEstimate& estimate) const;
   void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
   void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
@@ -109,7 +119,7 @@ class SegmentModel {
   std::optional<std::uint64_t> turned_at_;
   std::int64_t observations_ = 0;
   std::vector<Group> groups_;                 // the preferred one first
-  std::optional<PolynomialFit> polynomials_;  // where no group serves
+  std::optional<PolynomialFit> polynomials_;  // of all samples, where some are in no group
   TimeModel time_;
 };
 

@@ -1,5 +1,8 @@
 // The weaker bases: polynomials of net and peak, one shape scaled, and odd samples of any kind.
+#include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -64,6 +67,96 @@ TEST(LeastSquares, TwoShapesAreFlagged) {
   EXPECT_FALSE(estimate->identified);
   EXPECT_GE(estimate->net_upper_bytes, estimate->net_bytes);
   EXPECT_GE(estimate->net_upper_bytes, kept({12, 300}));
+}
+
+// A loop over the positions allocates once for each, so that the log belongs to one length: two
+// batches of that length share it, and it says nothing of other lengths.
+TEST(LeastSquares, LogsThatGrowWithTheLengthDoNotStandForOtherLengths) {
+  const auto loop_at = [](const ShapeKey& shape) {
+    SegmentSample sample;
+    const auto add = [&](std::int64_t bytes) {
+      sample.deltas.push_back(bytes);
+      sample.net_bytes += bytes;
+      sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
+    };
+    for (std::int64_t i = 0; i < shape[1]; ++i) {
+      add(512 * shape[0]);
+      add(256 * shape[0]);
+      add(-256 * shape[0]);
+    }
+    return sample;
+  };
+  const auto predictor = make_online_predictor({});
+  for (const ShapeKey& shape : {ShapeKey{2, 59}, ShapeKey{3, 27}, ShapeKey{4, 17}, ShapeKey{4, 89},
+                                ShapeKey{2, 40}, ShapeKey{3, 40}}) {
+    predictor->observe(kForward, shape, loop_at(shape));
+  }
+  for (const ShapeKey& asked : {ShapeKey{2, 69}, ShapeKey{4, 120}, ShapeKey{3, 12}}) {
+    const auto estimate = predictor->predict(kForward, asked);
+    const SegmentSample truth = loop_at(asked);
+    EXPECT_EQ(estimate->basis, PredictionBasis::kLeastSquares);
+    EXPECT_NEAR(static_cast<double>(estimate->net_bytes), static_cast<double>(truth.net_bytes), 8);
+    EXPECT_NEAR(static_cast<double>(estimate->peak_bytes), static_cast<double>(truth.peak_bytes),
+                8);
+    EXPECT_GE(estimate->peak_upper_bytes, truth.peak_bytes - 8);
+  }
+}
+
+// Batches by tokens (the batch falls as the length rises) whose logs differ in small buffers: two
+// shapes share one, which leaves sizes open; the sums of all shapes do not.
+TEST(LeastSquares, SumsOfAllShapesBoundWhatOneLogLeavesOpen) {
+  const auto layer_at = [](const ShapeKey& shape, int buffers) {
+    const std::int64_t tokens = shape[0] * shape[1];
+    SegmentSample sample;
+    const auto add = [&](std::int64_t bytes) {
+      sample.deltas.push_back(bytes);
+      sample.net_bytes += bytes;
+      sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
+    };
+    add(31744);
+    for (int i = 0; i < buffers; ++i) {
+      add(64);
+      add(-64);
+    }
+    add(1024 * tokens);
+    add(1016 * tokens);
+    add(-1016 * tokens);
+    add(-1024 * tokens);
+    return sample;
+  };
+  const auto predictor = make_online_predictor({});
+  const std::vector<std::pair<ShapeKey, int>> seen = {{{9, 27}, 7}, {{15, 17}, 3}, {{6, 40}, 5},
+                                                      {{5, 51}, 8}, {{6, 39}, 4},  {{3, 83}, 7}};
+  for (const auto& [shape, buffers] : seen) {
+    predictor->observe(kForward, shape, layer_at(shape, buffers));
+  }
+  for (const ShapeKey& asked : {ShapeKey{3, 69}, ShapeKey{2, 96}, ShapeKey{4, 60}}) {
+    const auto estimate = predictor->predict(kForward, asked);
+    const std::int64_t truth = layer_at(asked, 6).peak_bytes;
+    EXPECT_EQ(estimate->peak_bytes, truth);
+    EXPECT_GE(estimate->peak_upper_bytes, truth);
+    EXPECT_LE(estimate->peak_upper_bytes, truth + truth / 100) << asked[0] << 'x' << asked[1];
+  }
+}
+
+// The same where every batch has as many tokens: what a size depends on stays open, and is bounded.
+TEST(LeastSquares, BatchesOfOneSizeLeaveTheirSizeOpen) {
+  const auto predictor = make_online_predictor({});
+  int buffers = 0;
+  for (const ShapeKey& shape : {ShapeKey{12, 20}, ShapeKey{6, 40}, ShapeKey{4, 60}, ShapeKey{3, 80},
+                                ShapeKey{2, 120}, ShapeKey{24, 10}}) {
+    SegmentSample sample;
+    buffers = (buffers + 1) % 4;
+    for (int i = 0; i < buffers; ++i) {
+      sample.deltas.push_back(64);
+      sample.deltas.push_back(-64);
+    }
+    sample.deltas.push_back(512 * shape[0] * shape[1]);
+    sample.net_bytes = sample.peak_bytes = sample.deltas.back();
+    predictor->observe(kForward, shape, sample);
+  }
+  const auto estimate = predictor->predict(kForward, {8, 120});
+  EXPECT_GE(estimate->peak_upper_bytes, 512 * 8 * 120);
 }
 
 TEST(LeastSquares, NoiseWidensTheUpperBound) {

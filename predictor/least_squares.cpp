@@ -11,6 +11,7 @@ namespace {
 
 // A further or a later monomial must shrink the sum of squares by this factor.
 constexpr double kWorthwhile = 16;
+constexpr double kNearlyAsGood = 2;
 constexpr std::size_t kMostTerms = 8;
 constexpr double kRankThreshold = 1e-9;
 // The search for rivals solves a system for every column and term.
@@ -68,13 +69,15 @@ LinearFit LinearFit::from(const Trial& trial, const FitSamples& samples) {
   fit.largest_residual_ = trial.largest_residual;
   fit.tolerance_ = samples.tolerance;
   fit.samples_ = samples.values.size();
+  fit.columns_ = samples.columns;
   return fit;
 }
 
 std::vector<LinearFit> LinearFit::rivals_of(const Trial& best, const FitSamples& samples) {
   const auto count = static_cast<double>(samples.values.size());
-  const double bound =
-      kWorthwhile * std::max(best.squares, samples.tolerance * samples.tolerance * count);
+  // Against noise the next best of many choices is hardly worse.
+  const double bound = std::max(kWorthwhile * samples.tolerance * samples.tolerance * count,
+                                kNearlyAsGood * best.squares);
   std::vector<LinearFit> rivals;
   for (std::size_t place = 0; place < best.terms.size(); ++place) {
     for (std::size_t column = 0; column < samples.columns; ++column) {
@@ -88,7 +91,7 @@ std::vector<LinearFit> LinearFit::rivals_of(const Trial& best, const FitSamples&
   return rivals;
 }
 
-LinearFit LinearFit::fit(const FitSamples& samples) {
+LinearFit::Trial LinearFit::grow(const FitSamples& samples) {
   const std::size_t count = samples.values.size();
   const std::size_t most_terms = std::min(kMostTerms, count <= 2 ? count : count - 1);
   Trial best;
@@ -114,9 +117,43 @@ LinearFit LinearFit::fit(const FitSamples& samples) {
     if (!next || (!best.terms.empty() && next->squares * kWorthwhile > best.squares)) break;
     best = std::move(*next);
   }
+  return best;
+}
+
+// Monomials that explain little one by one may explain all together (batches by tokens: the batch
+// falls as a length rises). Taken in order of preference, where they fit every shape with two to
+// spare, and without those that are not needed for that.
+std::optional<LinearFit::Trial> LinearFit::all_at_once(const FitSamples& samples) {
+  const std::size_t count = samples.values.size();
+  const std::size_t most = std::min(kMostTerms, count < 2 ? 0 : count - 2);
+  const auto fits = [&](const std::optional<Trial>& trial) {
+    return trial && trial->largest_residual <= samples.tolerance;
+  };
+  std::optional<Trial> found;
+  std::vector<std::uint8_t> terms;
+  for (std::size_t column = 0; column < samples.columns && terms.size() < most; ++column) {
+    terms.push_back(static_cast<std::uint8_t>(column));
+    found = Trial::solve(samples, terms);
+    if (!found) terms.pop_back();
+    if (fits(found)) break;
+  }
+  if (!fits(found)) return std::nullopt;
+  for (std::size_t place = found->terms.size(); place-- > 0 && found->terms.size() > 1;) {
+    auto fewer = found->terms;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(place));
+    auto without = Trial::solve(samples, std::move(fewer));
+    if (fits(without)) found = std::move(without);
+  }
+  return found;
+}
+
+LinearFit LinearFit::fit(const FitSamples& samples) {
+  Trial best = grow(samples);
+  if (best.largest_residual > samples.tolerance) {
+    if (auto together = all_at_once(samples)) best = std::move(*together);
+  }
   LinearFit fit = from(best, samples);
-  if (samples.wants_rivals && samples.columns <= kMostColumnsToSearch &&
-      count >= best.terms.size() + 2) {
+  if (samples.wants_rivals && samples.columns <= kMostColumnsToSearch) {
     fit.has_rivals_ = true;
     fit.rivals_ = rivals_of(best, samples);
   }

@@ -1,5 +1,6 @@
 // Polynomial fit of one quantity over distinct shapes, grown a monomial at a time only as far as
-// the residual asks for and the shapes identify. Columns are scaled and factored with pivoting.
+// the residual asks for and the shapes identify; several at once where those fit every shape.
+// Columns are scaled and factored with pivoting.
 #pragma once
 
 #include <cstddef>
@@ -35,20 +36,26 @@ class LinearFit {
   [[nodiscard]] double slack(std::span<const std::int64_t> monomials) const;
   // The largest upper bound of this fit and of its rivals, which have another monomial in the place
   // of one of its own and fit nearly as well: what shapes seen in one direction leave open.
-  // nullopt: rivals were not wanted, or too many to try, or fewer than two shapes more than
-  // monomials.
+  // nullopt: rivals were not wanted, or are too many to try.
   [[nodiscard]] std::optional<double> highest(std::span<const std::int64_t> monomials) const;
-  // More shapes than monomials: the residual says something about the fit.
-  [[nodiscard]] bool is_tested() const { return samples_ > terms_.size(); }
+  // More shapes than monomials: the residual says something about the fit. Where there are many
+  // monomials to choose from, some few of them fit any few shapes: two more.
+  [[nodiscard]] bool is_tested() const {
+    return samples_ > terms_.size() + (columns_ > kFewColumns ? 1U : 0U);
+  }
   [[nodiscard]] double largest_residual() const { return largest_residual_; }
 
   [[nodiscard]] const std::vector<std::uint8_t>& terms() const { return terms_; }
   [[nodiscard]] std::vector<double> coefficients() const;
 
  private:
+  static constexpr std::size_t kFewColumns = 6;  // two dimensions
+
   struct Trial;
 
   static LinearFit from(const Trial& trial, const FitSamples& samples);
+  [[nodiscard]] static Trial grow(const FitSamples& samples);
+  [[nodiscard]] static std::optional<Trial> all_at_once(const FitSamples& samples);
   [[nodiscard]] static std::vector<LinearFit> rivals_of(const Trial& best,
                                                         const FitSamples& samples);
   [[nodiscard]] std::vector<double> scaled_row(std::span<const std::int64_t> monomials) const;
@@ -60,6 +67,7 @@ class LinearFit {
   double largest_residual_ = 0;
   double tolerance_ = 0;
   std::size_t samples_ = 0;
+  std::size_t columns_ = 0;
   bool has_rivals_ = false;  // they were searched for
   std::vector<LinearFit> rivals_;
 };

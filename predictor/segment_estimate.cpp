@@ -9,6 +9,11 @@ namespace pudica::predictor {
 namespace {
 
 constexpr std::size_t kMostPeakTerms = 8;
+// What is left open by no more than this is settled; plans hold the upper bound all the same.
+constexpr double kLittleBytes = 1024;
+// A fit that misses shapes by more is none: a term is missing, not a measurement noisy.
+constexpr double kPoor = 0.1;
+constexpr double kNoiseBytes = 16384;
 
 std::int64_t to_bytes(double value) {
   constexpr auto kLimit = static_cast<double>(std::int64_t{1} << 60);
@@ -136,13 +141,13 @@ void SegmentModel::sharpen_bounds(const ShapeKey& shape, std::span<const std::in
   if (!polynomials_ || project(shape, samples_).shape != shape) return;
   const auto net = polynomials_->net.highest(monomials);
   const auto peak = polynomials_->peak.highest(monomials);
-  if (!net || !peak) return;
+  if (!net || !peak || !polynomials_->net.is_tested() || !polynomials_->peak.is_tested()) return;
   estimate.net_upper_bytes = std::min(estimate.net_upper_bytes, to_bytes(std::ceil(*net)));
   estimate.peak_upper_bytes = std::min(estimate.peak_upper_bytes, to_bytes(std::ceil(*peak)));
   make_consistent(estimate);
   const std::int64_t open = std::max(estimate.net_upper_bytes - estimate.net_bytes,
                                      estimate.peak_upper_bytes - estimate.peak_bytes);
-  estimate.identified = open <= tolerance_bytes();
+  estimate.identified = static_cast<double>(open) <= kLittleBytes;
 }
 
 void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const {
@@ -153,9 +158,14 @@ void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estim
   const Projection projection = project(shape, samples_);
   Monomials projected_buffer{};
   const auto projected = evaluate(projection.shape, projected_buffer);
+  bool is_open = false;  // rivals say more than the noise does, or the fit is no fit
   const auto bound = [&](const LinearFit& fit) {
-    const double along = fit.value(projected) + fit.slack(projected);
-    return scaled_bound(along, projection.growth);
+    const double slack = fit.slack(projected);
+    const double along = fit.value(projected) + slack;
+    const double most = fit.highest(projected).value_or(along);
+    is_open = is_open || most - along > std::max(slack, kLittleBytes);
+    is_open = is_open || slack > std::max(kPoor * std::abs(along), kNoiseBytes);
+    return scaled_bound(most, projection.growth);
   };
   double net_upper = bound(polynomials_->net);
   double peak_upper = bound(polynomials_->peak);
@@ -170,7 +180,7 @@ void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estim
           std::max(peak_upper, scaled_bound(static_cast<double>(sample.peak_bytes), growth));
     }
   }
-  estimate.identified = tested && projection.shape == shape;
+  estimate.identified = tested && !is_open && projection.shape == shape;
   estimate.net_upper_bytes = to_bytes(std::ceil(net_upper));
   estimate.peak_upper_bytes = to_bytes(std::ceil(peak_upper));
   make_consistent(estimate);

@@ -298,7 +298,7 @@ void SegmentModel::refit_polynomials() {
   fit.monomials = monomials;
   fit.columns = basis_->size();
   fit.tolerance = static_cast<double>(tolerance_bytes());
-  fit.wants_rivals = !groups_.empty();
+  fit.wants_rivals = true;
   fit.values = net;
   polynomials_.emplace();
   polynomials_->net = LinearFit::fit(fit);

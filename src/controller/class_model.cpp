@@ -38,8 +38,12 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
     if (auto derived = with_gradients(mode, variant)) return derived;
   }
-  if (own || mode != Mode::keep()) return own;
-  return derived_keep(*forward, variant, gradients_present);
+  if (mode != Mode::keep()) return own;
+  const auto derived = derived_keep(*forward, variant, gradients_present);
+  if (!own || !derived || !own->fit || backward->estimate.identified) return own ? own : derived;
+  // What few kept calls leave open, recomputed ones may have settled.
+  const auto full = pair(Mode::full(), variant, gradients_present);
+  return is_sure(*full) ? derived : own;
 }
 
 // What it changes that gradients are there already (none is made, sums are) is the same in every

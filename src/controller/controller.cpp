@@ -214,7 +214,7 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   request.ample_fraction = options_.ample_fraction;
   BuiltPlan built =
       build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
-  if (!built.plan.feasible) tighten(built, costs, request);
+  if (!built.plan.feasible) tighten(built, costs, model.point, request);
   built.plan.predicted_peak_bytes =
       context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice, built.plan.joined));
   // A prediction far beyond all that ran may be wrong however well it fits: then what is kept must

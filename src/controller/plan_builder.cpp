@@ -204,16 +204,17 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
   return built;
 }
 
-void tighten(BuiltPlan& built, const StepCosts& costs, const PlanRequest& request) {
+void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
+             const PlanRequest& request) {
   Choice choice;
-  for (const LayerCosts& layer : costs.layers) {
+  for (const LayerCosts& layer : likely.layers) {
     const auto held = [](const LayerModeCosts& mode) {
       return std::pair(mode.forward_net_bytes - mode.released_bytes, mode.backward_peak_bytes);
     };
     const auto least = std::ranges::min_element(layer.modes, {}, held);
     choice.push_back(static_cast<std::uint8_t>(least - layer.modes.begin()));
   }
-  if (step_peak_bytes(costs, choice) > step_peak_bytes(costs, built.choice, built.plan.joined)) {
+  if (step_peak_bytes(likely, choice) > step_peak_bytes(likely, built.choice, built.plan.joined)) {
     return;
   }
   take_choice(built, costs, request, std::move(choice));

@@ -30,9 +30,10 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
                      std::span<const std::uint8_t> warm);
 
 // For a plan that does not fit: every layer in the mode that holds least, where that peaks no
-// higher by `costs`. The plan of least peak relaxes whatever lies below its highest point, which
-// may be a wrong prediction.
-void tighten(BuiltPlan& built, const StepCosts& costs, const PlanRequest& request);
+// higher by `likely`, the point estimates. The plan of least peak relaxes whatever lies below its
+// highest point, which may be a wrong prediction, or a bound far above what is to come.
+void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
+             const PlanRequest& request);
 
 // Whether the plan's predicted peak is one to hold it to: the model fits, and its upper bound is as
 // good as its point estimate.

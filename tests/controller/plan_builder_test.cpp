@@ -99,7 +99,7 @@ TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
   const PlanRequest request = request_for(400);
   BuiltPlan built = build_plan(*planner, costs, request, {});
   const BuiltPlan least = built;
-  tighten(built, costs, request);
+  tighten(built, costs, costs, request);
   EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::full()));
   EXPECT_EQ(built.choice, std::vector<std::uint8_t>(8, 1));
   EXPECT_EQ(built.plan.predicted_peak_bytes, least.plan.predicted_peak_bytes);

@@ -1,5 +1,6 @@
 // The weaker bases: polynomials of net and peak, one shape scaled, and odd samples of any kind.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -157,6 +158,41 @@ TEST(LeastSquares, BatchesOfOneSizeLeaveTheirSizeOpen) {
   }
   const auto estimate = predictor->predict(kForward, {8, 120});
   EXPECT_GE(estimate->peak_upper_bytes, 512 * 8 * 120);
+}
+
+// Of the twelve monomials of three dimensions some three fit any four shapes. What is called
+// identified must be right.
+TEST(LeastSquares, FewShapesOfThreeDimensionsAreFlagged) {
+  const auto truth = [](const ShapeKey& shape) {
+    return 4096 + shape[0] * (2048 * shape[1] + 3072 * shape[2] + 16 * shape[1] * shape[2]);
+  };
+  SegmentGenerator random(/*seed=*/5, 3);
+  int identified = 0;
+  int wrong = 0;
+  for (int round = 0; round < 200; ++round) {
+    const auto predictor = make_online_predictor({});
+    const std::int64_t shapes = 3 + round % 10;
+    const auto by_tokens = [&] {
+      const std::int64_t source = random.uniform(10, 100);
+      return ShapeKey{std::max<std::int64_t>(1, 300 / source), source,
+                      std::max<std::int64_t>(4, source * random.uniform(5, 15) / 10)};
+    };
+    for (std::int64_t i = 0; i < shapes; ++i) {
+      const ShapeKey shape = by_tokens();
+      predictor->observe(kForward, shape, sums(-truth(shape), 64));
+    }
+    const ShapeKey asked = by_tokens();
+    const auto estimate = predictor->predict(kForward, asked);
+    if (!estimate->identified) continue;
+    ++identified;
+    const auto wanted = static_cast<double>(-truth(asked));
+    const double off = std::abs(static_cast<double>(estimate->net_bytes) - wanted) / -wanted;
+    if (off > 0.01) ++wrong;
+    EXPECT_LE(off, 0.1) << "round " << round;
+    EXPECT_GE(static_cast<double>(estimate->net_upper_bytes) + 8, wanted) << "round " << round;
+  }
+  EXPECT_LE(wrong, 4) << "by chance a wrong choice fits as well as a noisy right one";
+  EXPECT_GE(identified, 60);
 }
 
 TEST(LeastSquares, NoiseWidensTheUpperBound) {

@@ -40,7 +40,8 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   }
   if (mode != Mode::keep()) return own;
   const auto derived = derived_keep(*forward, variant, gradients_present);
-  if (!own || !derived || !own->fit || backward->estimate.identified) return own ? own : derived;
+  const bool settled = own && (backward->estimate.identified || !(own->fit || query_.derives_kept));
+  if (settled || !own || !derived) return own ? own : derived;
   // What few kept calls leave open, recomputed ones may have settled.
   const auto full = pair(Mode::full(), variant, gradients_present);
   return is_sure(*full) ? derived : own;

@@ -14,6 +14,9 @@ struct ClassQuery {
   ShapeKey shape;
   std::uint16_t layer_class = 0;
   bool gradients_present = false;
+  // Kept calls are hardly ever measured: what one of them says counts for less than what is read
+  // off recomputed ones.
+  bool derives_kept = false;
 };
 
 // Forward and backward of one mode, seen on layers of one variant: their nets belong together.

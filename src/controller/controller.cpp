@@ -24,6 +24,8 @@ constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
 // A dimension this much larger than in any step that ran is far beyond them.
 constexpr double kFarBeyond = 1.25;
+// Learning steps after which one that was revoked does without the kept calls that it did not get.
+constexpr std::int64_t kPatientSteps = 6;
 
 }  // namespace
 
@@ -265,6 +267,7 @@ Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
   request.menu = options_.menu;
   request.host_bytes = options_.host_bytes;
   request.lenient = learning_steps_ >= options_.warmup_max_steps;
+  request.derives_kept = learning_was_revoked_ && learning_steps_ >= kPatientSteps;
   return build_step_model(store_, structure_, request);
 }
 

@@ -83,7 +83,8 @@ class Builder {
   }
 
   Result<LayerPair> make_layer(const StepStructure::Layer& wanted) {
-    const ClassQuery query{request_.shape, wanted.layer_class, request_.gradients_present};
+    const ClassQuery query{request_.shape, wanted.layer_class, request_.gradients_present,
+                           request_.derives_kept};
     const ClassModel classes(store_, query);
     const auto residue = classes.residue(wanted.variant);
     LayerPair out;

@@ -20,6 +20,8 @@ struct StepModelRequest {
   std::span<const Mode::Kind> menu;  // kinds on offer, as is_on_menu() reads it
   // Layers from the first on may have `offload` until what they put away fills so many bytes.
   std::int64_t host_bytes = 0;
+  // Revocation keeps kept calls from being measured (ClassQuery).
+  bool derives_kept = false;
   // Leave out modes of which nothing is known instead of failing; keep or full must be known.
   bool lenient = false;
 };

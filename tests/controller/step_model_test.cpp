@@ -217,6 +217,26 @@ TEST(StepModel, WhatGradientsChangeIsTheSameInEveryMode) {
   EXPECT_EQ(layer.modes[1].released_bytes, 7);
 }
 
+// Kept calls that are revoked time and again are measured once, at one shape.
+TEST(StepModel, AskedToItReadsKeptCallsOffRecomputedOnes) {
+  SegmentStore store = fake_store();
+  for (const ShapeKey& shape : {ShapeKey{4, 32}, ShapeKey{4, 48}}) {
+    auto segments = one_class();
+    if (shape == ShapeKey{4, 48}) segments.erase(segments.begin() + 1);  // the kept backward
+    teach(store, segments, shape);
+  }
+  StepModelRequest request = request_at({4, 48});
+  const auto waits = build_step_model(store, layers_of({0}), request);
+  ASSERT_TRUE(waits.has_value());
+  EXPECT_FALSE(waits->fit);
+  request.derives_kept = true;
+  const auto goes_on = build_step_model(store, layers_of({0}), request);
+  ASSERT_TRUE(goes_on.has_value());
+  EXPECT_TRUE(goes_on->fit);
+  EXPECT_EQ(goes_on->point.layers[0].residue_bytes, 107 - 50);
+  EXPECT_EQ(goes_on->point.layers[0].modes[0].backward_peak_bytes, 870 - 800);
+}
+
 TEST(StepModel, WithOneShapeItIsNeitherFitNorIdentifiedElsewhere) {
   SegmentStore store = fake_store();
   teach(store, one_class());

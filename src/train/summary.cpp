@@ -58,12 +58,15 @@ bool starts_with_name(const std::string& name, std::string_view policy) {
   return name == policy || name.starts_with(std::string(policy) + ":");
 }
 
-// The first policy of that name, arguments or not.
+// The policy of that name without arguments, else the first with some.
 const json* find_policy(const json& result, std::string_view name) {
+  const json* found = nullptr;
   for (const auto& policy : result["policies"]) {
-    if (starts_with_name(policy["name"].get<std::string>(), name)) return &policy;
+    const auto given = policy["name"].get<std::string>();
+    if (given == name) return &policy;
+    if (found == nullptr && starts_with_name(given, name)) found = &policy;
   }
-  return nullptr;
+  return found;
 }
 
 std::string compare_text(const json& result, std::string_view name, std::string_view words) {

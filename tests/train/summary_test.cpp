@@ -57,6 +57,17 @@ TEST(Conclusion, SaysWhatItCostsAndWhetherTheBudgetHeld) {
   EXPECT_THAT(conclusion(to_json(run)), HasSubstr("went over the budget"));
 }
 
+TEST(Conclusion, IsAboutThePolicyWithoutArgumentsWhereThereAreSeveral) {
+  auto run = sample_run();
+  auto other = run.policies[2];
+  other.name = "pudica:menu=keep+full";
+  other.rows[15].overrun = true;
+  run.policies.insert(run.policies.begin() + 2, other);
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("stayed within the budget"));
+  run.policies.pop_back();
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("went over the budget"));
+}
+
 TEST(Conclusion, IsHonestAboutRunsThatDidNotEnd) {
   auto run = sample_run();
   run.policies[2].status = PolicyStatus::kFailed;

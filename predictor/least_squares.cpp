@@ -91,6 +91,24 @@ std::vector<LinearFit> LinearFit::rivals_of(const Trial& best, const FitSamples&
   return rivals;
 }
 
+// The best with one monomial more; of nearly equal ones the first. nullopt: none is told apart.
+std::optional<LinearFit::Trial> LinearFit::with_one_more(const Trial& best,
+                                                         const FitSamples& samples) {
+  const double floor = samples.tolerance * samples.tolerance;
+  std::optional<Trial> next;
+  for (std::size_t term = 0; term < samples.columns; ++term) {
+    if (std::ranges::find(best.terms, term) != best.terms.end()) continue;
+    auto terms = best.terms;
+    terms.push_back(static_cast<std::uint8_t>(term));
+    auto trial = Trial::solve(samples, std::move(terms));
+    if (!trial) continue;
+    const bool better =
+        !next || std::max(trial->squares, floor) * kWorthwhile < std::max(next->squares, floor);
+    if (better) next = std::move(trial);
+  }
+  return next;
+}
+
 LinearFit::Trial LinearFit::grow(const FitSamples& samples) {
   const std::size_t count = samples.values.size();
   const std::size_t most_terms = std::min(kMostTerms, count <= 2 ? count : count - 1);
@@ -101,18 +119,7 @@ LinearFit::Trial LinearFit::grow(const FitSamples& samples) {
     best.largest_residual = std::max(best.largest_residual, std::abs(static_cast<double>(value)));
   }
   while (best.terms.size() < most_terms && best.largest_residual > samples.tolerance) {
-    std::optional<Trial> next;
-    const double floor = samples.tolerance * samples.tolerance;
-    for (std::size_t term = 0; term < samples.columns; ++term) {
-      if (std::ranges::find(best.terms, term) != best.terms.end()) continue;
-      auto terms = best.terms;
-      terms.push_back(static_cast<std::uint8_t>(term));
-      auto trial = Trial::solve(samples, std::move(terms));
-      if (!trial) continue;
-      const bool better =
-          !next || std::max(trial->squares, floor) * kWorthwhile < std::max(next->squares, floor);
-      if (better) next = std::move(trial);
-    }
+    std::optional<Trial> next = with_one_more(best, samples);
     // The first term is always taken: it is better than nothing.
     if (!next || (!best.terms.empty() && next->squares * kWorthwhile > best.squares)) break;
     best = std::move(*next);

@@ -55,6 +55,8 @@ class LinearFit {
 
   static LinearFit from(const Trial& trial, const FitSamples& samples);
   [[nodiscard]] static Trial grow(const FitSamples& samples);
+  [[nodiscard]] static std::optional<Trial> with_one_more(const Trial& best,
+                                                          const FitSamples& samples);
   [[nodiscard]] static std::optional<Trial> all_at_once(const FitSamples& samples);
   [[nodiscard]] static std::vector<LinearFit> rivals_of(const Trial& best,
                                                         const FitSamples& samples);

@@ -146,7 +146,7 @@ def test_offload_is_planned_where_the_menu_names_it(plain, tmp_path):
         assert stats["highest_peak_bytes"] <= budget
         return {mode for plan in plans for mode in plan["plan"]["modes"]}, str(text)
 
-    modes, text = planned(["keep", "offload", "full"])
+    modes, text = planned(["keep", "offload"])  # with `full` it depends on what copies cost here
     assert "offload" in modes
     assert "offload" in text
     modes, _ = planned(["keep", "offload", "full"], offload={"host_bytes": 0})

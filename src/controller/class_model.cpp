@@ -39,9 +39,9 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
     if (auto derived = with_gradients(mode, variant)) return derived;
   }
   if (mode != Mode::keep()) return own;
+  if (own && (backward->estimate.identified || !(own->fit || query_.derives_kept))) return own;
   const auto derived = derived_keep(*forward, variant, gradients_present);
-  const bool settled = own && (backward->estimate.identified || !(own->fit || query_.derives_kept));
-  if (settled || !own || !derived) return own ? own : derived;
+  if (!own || !derived) return own ? own : derived;
   // What few kept calls leave open, recomputed ones may have settled.
   const auto full = pair(Mode::full(), variant, gradients_present);
   return is_sure(*full) ? derived : own;

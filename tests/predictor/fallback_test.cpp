@@ -119,10 +119,11 @@ TEST(LeastSquares, SumsOfAllShapesBoundWhatOneLogLeavesOpen) {
       add(64);
       add(-64);
     }
-    add(1024 * tokens);
-    add(1016 * tokens);
-    add(-1016 * tokens);
-    add(-1024 * tokens);
+    // Two terms each, which two shapes do not tell from others.
+    add(40960 + 1024 * tokens);
+    add(30720 + 1016 * tokens);
+    add(-30720 - 1016 * tokens);
+    add(-40960 - 1024 * tokens);
     return sample;
   };
   const auto predictor = make_online_predictor({});

@@ -48,6 +48,9 @@ class SteeredPolicy final : public Policy {
   void end_step(const StepOutcome& outcome) override {
     if (!forced_) controller_->end_step(outcome);
   }
+  void learn_times(const std::vector<SegmentTime>& times) override {
+    controller_->learn_times(times);
+  }
 
   void force(PlanPtr plan) { forced_ = std::move(plan); }
   [[nodiscard]] Result<StepCosts> costs(const ShapeKey& shape) const {

@@ -75,6 +75,14 @@ struct RecomputeTime {
   double seconds = 0;  // > 0
 };
 
+// What a segment of an earlier step took, on a device that works on its own: it is known only when
+// the device has come there.
+struct SegmentTime {
+  SegmentKey key;
+  ShapeKey shape;
+  double seconds = 0;  // >= 0; one layer's
+};
+
 // What a step did.
 struct StepOutcome {
   StepContext context;
@@ -84,10 +92,12 @@ struct StepOutcome {
   std::int64_t revocations = 0;
   bool overrun = false;
   bool failed = false;  // the step did not end (exception); its measurements are partial
-  std::vector<SegmentObservation> segments;  // empty unless recorded
-  std::vector<RecomputeTime> recomputes;     // empty where recorded: segments have them
-  std::int64_t recomputed_layers = 0;        // layer calls run again, by plan or after a revocation
+  // Empty unless recorded. Seconds that are not known yet are 0: learn_times() tells them.
+  std::vector<SegmentObservation> segments;
+  std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them
+  std::int64_t recomputed_layers = 0;     // layer calls run again, by plan or after a revocation
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
+  Bytes host_peak_bytes{0};  // what layers of mode `offload` held in host memory
 };
 
 // Not thread-safe: one owner thread. Never throws for any sequence of valid calls.
@@ -102,6 +112,8 @@ class Policy {
   [[nodiscard]] virtual bool wants_menus() const { return false; }
   virtual StepDecision begin_step(const StepContext& context) = 0;
   virtual void end_step(const StepOutcome& outcome) = 0;
+  // Between steps, and not for every one: times of segments that end_step() told without.
+  virtual void learn_times(const std::vector<SegmentTime>& /*times*/) {}
 };
 
 }  // namespace pudica

@@ -84,6 +84,7 @@ struct StepReport {
   Bytes base_bytes{0};
   Bytes peak_bytes{0};  // measured
   Bytes budget_bytes{0};
+  Bytes host_peak_bytes{0};  // of layers of mode `offload`, in host memory
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // by plan or after a revocation
   std::int64_t revocations = 0;

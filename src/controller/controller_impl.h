@@ -33,6 +33,7 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] bool wants_menus() const override { return on_menu(Mode::Kind::kSelective); }
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override;
+  void learn_times(const std::vector<SegmentTime>& times) override;
   void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }
   [[nodiscard]] ControllerState state() const override { return phase_.state; }
   [[nodiscard]] ControllerSnapshot snapshot() const override;

@@ -23,6 +23,17 @@ void ControllerImpl::end_step(const StepOutcome& outcome) {
   }
 }
 
+void ControllerImpl::learn_times(const std::vector<SegmentTime>& times) {
+  if (broken_) return;
+  try {
+    const std::uint64_t version = store_.predictor().version();
+    store_.observe_times(times);
+    if (store_.predictor().version() != version) plans_.predictions_changed(step_);
+  } catch (const std::exception& failure) {
+    stand_down(failure.what());
+  }
+}
+
 void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   counters_.revocations += outcome.revocations;
   if (outcome.revocations > 0) ++counters_.revoked_steps;

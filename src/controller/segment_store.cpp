@@ -90,6 +90,12 @@ void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<Recomp
   }
 }
 
+void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
+  for (const SegmentTime& time : times) {
+    predictor_->observe_time(normalized(time.key), time.shape, time.seconds);
+  }
+}
+
 // Gaps in which something was allocated in another step, between layers that were measured: what
 // happens once (a cache that fills) must not be expected for ever.
 std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) const {

@@ -56,6 +56,8 @@ class SegmentStore {
 
   // Of modes that were observed before; the others are passed over.
   void observe_times(const ShapeKey& shape, const std::vector<RecomputeTime>& times);
+  // Of segments that were observed before, likewise.
+  void observe_times(const std::vector<SegmentTime>& times);
 
   // Judges the optimizer's last sample by the base bytes of the step after it. Kept out are a step
   // that left bytes behind (the first one makes the optimizer's state, once) and, under

@@ -1,6 +1,6 @@
 // The host tier of a CUDA device: pinned memory, and a stream of its own for each direction. The
 // stream that computes is ordered behind the copies by events; the host never waits for one.
-#include <atomic>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -18,18 +18,13 @@
 namespace pudica::hooks {
 namespace {
 
-constexpr std::size_t kProbeBytes = std::size_t{16} << 20U;
-
-struct Pool {
-  std::int64_t capacity_bytes = 0;
-  std::atomic<std::int64_t> in_use_bytes{0};
-};
+class CudaHostTier;
 
 class PinnedCopy final : public HostCopy {
  public:
-  PinnedCopy(std::shared_ptr<Pool> pool, at::DataPtr memory, std::size_t bytes)
+  PinnedCopy(std::shared_ptr<HostPool> pool, at::DataPtr memory, std::size_t bytes)
       : pool_(std::move(pool)), memory_(std::move(memory)), bytes_(bytes) {}
-  ~PinnedCopy() override { pool_->in_use_bytes.fetch_sub(static_cast<std::int64_t>(bytes_)); }
+  ~PinnedCopy() override { pool_->give(static_cast<std::int64_t>(bytes_)); }
   PinnedCopy(const PinnedCopy&) = delete;
   PinnedCopy& operator=(const PinnedCopy&) = delete;
 
@@ -37,7 +32,8 @@ class PinnedCopy final : public HostCopy {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  std::shared_ptr<Pool> pool_;
+  friend class CudaHostTier;
+  std::shared_ptr<HostPool> pool_;
   at::DataPtr memory_;
   std::size_t bytes_;
 };
@@ -59,52 +55,31 @@ class CopyStream {
     computed.record(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
     computed.block(stream_);
     C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_.stream()));
-    waiting_bytes_ += static_cast<double>(bytes);
+    begun_ = true;
   }
 
-  // Orders the current stream behind the copies. Seconds that they take where nothing hides them.
-  double join() {
-    if (waiting_bytes_ == 0) return 0;
+  // Orders the current stream behind the copies; only the device waits.
+  void join() {
+    if (!std::exchange(begun_, false)) return;
     at::cuda::CUDAEvent copied;
     copied.record(stream_);
     copied.block(c10::cuda::getCurrentCUDAStream(stream_.device_index()));
-    return std::exchange(waiting_bytes_, 0.0) / bytes_per_second_;
   }
 
   [[nodiscard]] const c10::cuda::CUDAStream& stream() const { return stream_; }
 
-  // Waits for the device: once, when the tier is made.
-  void measure(void* to, const void* from, cudaMemcpyKind kind) {
-    at::cuda::CUDAEvent begin(cudaEventDefault);
-    at::cuda::CUDAEvent end(cudaEventDefault);
-    copy(to, from, kProbeBytes, kind);  // the first one sets up
-    begin.record(stream_);
-    copy(to, from, kProbeBytes, kind);
-    end.record(stream_);
-    end.synchronize();
-    const double seconds = 1e-3 * static_cast<double>(begin.elapsed_time(end));
-    if (seconds > 0) bytes_per_second_ = static_cast<double>(kProbeBytes) / seconds;
-    waiting_bytes_ = 0;
-  }
-
  private:
   c10::cuda::CUDAStream stream_;
-  double waiting_bytes_ = 0;
-  double bytes_per_second_ = 1e10;  // until it was measured
+  bool begun_ = false;
 };
 
 class CudaHostTier final : public HostTier {
  public:
   CudaHostTier(c10::DeviceIndex device, const OffloadOptions& options)
-      : device_(device), pool_(std::make_shared<Pool>()), out_(device), back_(device) {
-    pool_->capacity_bytes = options.host_bytes.count();
-    if (pool_->capacity_bytes < static_cast<std::int64_t>(kProbeBytes)) return;
-    const c10::cuda::CUDAGuard guard(device);
-    const at::DataPtr pinned = at::getHostAllocator(at::kCUDA)->allocate(kProbeBytes);
-    const at::DataPtr memory = c10::cuda::CUDACachingAllocator::get()->allocate(kProbeBytes);
-    out_.measure(pinned.get(), memory.get(), cudaMemcpyDeviceToHost);
-    back_.measure(memory.get(), pinned.get(), cudaMemcpyHostToDevice);
-  }
+      : device_(device),
+        pool_(std::make_shared<HostPool>(options.host_bytes)),
+        out_(device),
+        back_(device) {}
 
   std::unique_ptr<HostCopy> store(const c10::Storage& storage) override {
     const std::lock_guard lock(mutex_);
@@ -113,20 +88,32 @@ class CudaHostTier final : public HostTier {
     if (!storage.device().is_cuda() || storage.device().index() != device_ || bytes == 0) {
       return nullptr;
     }
-    const auto more = static_cast<std::int64_t>(bytes);
-    if (pool_->in_use_bytes.load() + more > pool_->capacity_bytes) return nullptr;
-    at::DataPtr pinned = at::getHostAllocator(at::kCUDA)->allocate(bytes);
-    if (!pinned) return nullptr;
-    out_.copy(pinned.get(), storage.data(), bytes, cudaMemcpyDeviceToHost);
-    note_use(pinned, out_.stream());
-    pool_->in_use_bytes.fetch_add(more);
-    return std::make_unique<PinnedCopy>(pool_, std::move(pinned), bytes);
+    if (!pool_->take(static_cast<std::int64_t>(bytes))) return nullptr;
+    // From here on the place is the copy's to give back.
+    auto copy = std::make_unique<PinnedCopy>(pool_, at::DataPtr(), bytes);
+    copy->memory_ = at::getHostAllocator(at::kCUDA)->allocate(bytes);
+    if (!copy->memory_) return nullptr;
+    out_.copy(copy->memory_.get(), storage.data(), bytes, cudaMemcpyDeviceToHost);
+    note_use(copy->memory_, out_.stream());
+    return copy;
+  }
+
+  bool holds(const HostCopy& copy, const c10::Storage& storage) override {
+    const auto& held = static_cast<const PinnedCopy&>(copy);
+    if (held.bytes() != storage.nbytes()) return false;
+    const std::lock_guard lock(mutex_);
+    const c10::cuda::CUDAGuard guard(device_);
+    const at::DataPtr now = at::getHostAllocator(at::kCUDA)->allocate(held.bytes());
+    out_.copy(now.get(), storage.data(), held.bytes(), cudaMemcpyDeviceToHost);
+    out_.stream().synchronize();  // it was behind the copy that is compared
+    return std::memcmp(now.get(), held.memory().get(), held.bytes()) == 0;
   }
 
   double fence() override {
     const std::lock_guard lock(mutex_);
     const c10::cuda::CUDAGuard guard(device_);
-    return out_.join();
+    out_.join();
+    return 0;
   }
 
   c10::Storage load(const HostCopy& copy) override {
@@ -144,14 +131,15 @@ class CudaHostTier final : public HostTier {
   double arrive() override {
     const std::lock_guard lock(mutex_);
     const c10::cuda::CUDAGuard guard(device_);
-    return back_.join();
+    back_.join();
+    return 0;
   }
 
-  [[nodiscard]] std::int64_t in_use_bytes() const override { return pool_->in_use_bytes.load(); }
+  [[nodiscard]] HostPool& pool() override { return *pool_; }
 
  private:
   c10::DeviceIndex device_;
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<HostPool> pool_;
   std::mutex mutex_;
   CopyStream out_;  // guarded by mutex_, like back_
   CopyStream back_;

@@ -93,13 +93,10 @@ std::shared_ptr<Frame> Frame::make(FrameOptions options) {
 
 Frame::~Frame() {
   if (listed_) options_.registry->remove(*this);
-  if (tape_ && options_.observer && tape_->recovery_seconds() > 0) {
-    options_.observer->recovered(options_.layer, packing_seconds_ + tape_->recovery_seconds());
-  }
+  while (!early_copies_.empty()) drop_early(early_copies_.back().slot);
   if (has_fetched_ahead()) drop_fetched_ahead();
-  if (!hosted_.empty() && options_.observer) {
-    options_.observer->recovered(options_.layer, transfer_seconds_);
-  }
+  const bool told = hosted_.empty() ? tape_ && recovered_ : true;
+  if (told && options_.observer) options_.observer->recovered(options_.layer, recovery_);
 }
 
 std::vector<Frame::Input> Frame::hold_inputs(const std::vector<at::Tensor>& inputs) const {
@@ -145,6 +142,7 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
     parts_.push_back(std::move(part));
   }
   begin_tape(inputs);
+  begin_offload();
   open_part_ = std::make_unique<OpenPart>(shared_from_this(), tape_.get());
 }
 
@@ -161,6 +159,8 @@ void Frame::abort_part() noexcept {
   const std::lock_guard lock(mutex_);
   options_.on_trial = false;
   tape_.reset();
+  early_slots_.clear();
+  while (!early_copies_.empty()) drop_early(early_copies_.back().slot);
 }
 
 std::vector<at::Tensor> Frame::run_part(const FrameFunction& function,
@@ -199,7 +199,9 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
   if (options_.store && state_ == State::kRunning) slot.tensor = tensor.tensor_data();
   if (tape_ && state_ == State::kRunning) slot.storage = tape_->slot(tensor);
   slots_.push_back(std::move(slot));
-  return slots_.size() - 1;
+  const std::size_t index = slots_.size() - 1;
+  if (!early_slots_.empty() && state_ == State::kRunning) copy_early(index);
+  return index;
 }
 
 at::Tensor Frame::unpack(std::size_t index) {
@@ -221,6 +223,7 @@ at::Tensor Frame::unpack(std::size_t index) {
 void Frame::release(std::size_t index) {
   at::Tensor freed_after_unlock;
   const std::lock_guard lock(mutex_);
+  if (state_ == State::kRunning) drop_early(index);
   std::swap(freed_after_unlock, slots_[index].tensor);
   slots_[index].dead = true;
   if (tape_ && state_ == State::kRunning && slots_[index].storage != Tape::kNone) {

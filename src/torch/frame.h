@@ -17,7 +17,9 @@
 #include "torch/class_menu.h"
 #include "torch/forwarding_engine.h"
 #include "torch/host_tier.h"
+#include "torch/offload_habit.h"
 #include "torch/tape.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 
@@ -33,8 +35,8 @@ class FrameObserver {
   virtual void before_recompute(std::int32_t layer) noexcept = 0;
   virtual void after_recompute(std::int32_t layer) noexcept = 0;
   // The frame dies after its tape recovered tensors in a backward, or after they came back from the
-  // host: seconds spent on it, copying out included.
-  virtual void recovered(std::int32_t layer, double seconds) noexcept = 0;
+  // host: time spent on it, packing and copying out included.
+  virtual void recovered(std::int32_t layer, const WorkTime& time) noexcept = 0;
   // The frame's slots were taken away; called while the registry is locked.
   virtual void revoked(std::int32_t layer) noexcept = 0;
   // A recompute did not save what the forward saved.
@@ -73,7 +75,9 @@ struct FrameOptions {
   std::int32_t menu_step = kNoStep;
   // Set: what nobody else holds is copied there when the layer ends, and freed on the device.
   std::shared_ptr<HostTier> host;
+  std::shared_ptr<OffloadHabit> offload_habit;  // of the class; null: copies begin at the end
   c10::Device device = c10::Device(c10::DeviceType::CPU);
+  WorkTimer timer;  // of recoveries
   std::shared_ptr<FrameObserver> observer;
 };
 
@@ -163,6 +167,12 @@ class Frame : public std::enable_shared_from_this<Frame> {
     std::vector<Slot*> slots;
   };
 
+  // A copy that began when its tensor was saved.
+  struct EarlyCopy {
+    std::size_t slot = 0;  // the last that saved its storage, by the class's habit
+    std::unique_ptr<HostCopy> copy;
+  };
+
   // A storage in the host tier, and on the device again while a backward reads it.
   struct Hosted {
     std::unique_ptr<HostCopy> copy;
@@ -223,6 +233,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void give_up_rest();
 
   // The host tier's part (frame_offload.cpp).
+  void begin_offload();
+  void copy_early(std::size_t index);
+  std::unique_ptr<HostCopy> take_early(const OwnedStorage& owned);
+  void drop_early(std::size_t index) noexcept;
   void settle_offload();
   at::Tensor unpack_hosted(std::size_t index);
   void bring_back(std::int32_t hosted);
@@ -230,6 +244,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] std::vector<bool> hosted_wanted(int task) const;
   void let_go_of_read(int task);
   void let_go_of_dead();
+  // Until what was begun has arrived there.
+  void wait_for(double (HostTier::*copies)());
   void end_copies() noexcept;
   [[nodiscard]] bool has_fetched_ahead() const;
   void drop_fetched_ahead();
@@ -252,9 +268,13 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool recovering_ = false;
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
-  double packing_seconds_ = 0;
+  bool recovered_ = false;  // something, by the tape
   std::vector<Hosted> hosted_;
-  double transfer_seconds_ = 0;
+  std::vector<std::uint32_t> early_slots_;
+  std::vector<EarlyCopy> early_copies_;  // by slot
+  std::size_t early_compared_ = 0;
+  std::size_t early_equal_ = 0;
+  WorkTime recovery_;              // packing or copying out, and all that came back in backwards
   std::size_t next_given_up_ = 0;  // of the menu's order
   int revocations_ = 0;
 

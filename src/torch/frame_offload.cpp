@@ -16,6 +16,10 @@ namespace {
 // Smaller ones are not worth a transfer.
 constexpr std::size_t kLeastBytes = 2048;
 
+bool is_worth_a_copy(const c10::Storage& storage, c10::Device device) {
+  return storage.device().type() == device.type() && storage.nbytes() >= kLeastBytes;
+}
+
 // A copy ahead of its time must push nothing out.
 bool has_room(c10::Device device, std::int64_t bytes) {
   const Meter* meter = meter_for(device);
@@ -25,27 +29,77 @@ bool has_room(c10::Device device, std::int64_t bytes) {
 
 }  // namespace
 
+void Frame::begin_offload() {
+  if (options_.host && options_.offload_habit && options_.store && slots_.empty()) {
+    early_slots_ = options_.offload_habit->early_slots();
+  }
+}
+
+void Frame::copy_early(std::size_t index) {
+  if (!std::ranges::binary_search(early_slots_, index)) return;
+  const at::Tensor& tensor = slots_[index].tensor;
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  const c10::Storage& storage = tensor.storage();
+  if (!is_worth_a_copy(storage, options_.device)) return;
+  auto copy = options_.host->store(storage);
+  if (copy) early_copies_.push_back({index, std::move(copy)});
+}
+
+// Null: none began when its last slot was saved, or something was written since.
+std::unique_ptr<HostCopy> Frame::take_early(const OwnedStorage& owned) {
+  const auto last = static_cast<std::size_t>(owned.slots.back() - slots_.data());
+  const auto found = std::ranges::lower_bound(early_copies_, last, {}, &EarlyCopy::slot);
+  if (found == early_copies_.end() || found->slot != last || !found->copy) return nullptr;
+  const bool written = std::ranges::any_of(owned.slots, [](const Slot* slot) {
+    return slot->tensor.is_inference() || version_of(slot->tensor) != slot->version;
+  });
+  if (written) return nullptr;
+  if (!options_.offload_habit->must_compare()) return std::move(found->copy);
+  ++early_compared_;
+  if (!options_.host->holds(*found->copy, owned.slots.front()->tensor.storage())) return nullptr;
+  ++early_equal_;
+  return std::move(found->copy);
+}
+
+// What was saved there is let go: nothing may come in its place before it is copied.
+void Frame::drop_early(std::size_t index) noexcept {
+  const auto found = std::ranges::lower_bound(early_copies_, index, {}, &EarlyCopy::slot);
+  if (found == early_copies_.end() || found->slot != index) return;
+  try {
+    options_.host->fence();
+  } catch (...) {  // NOLINT(bugprone-empty-catch) as in end_copies()
+  }
+  early_copies_.erase(found);
+}
+
 // All that nobody else holds goes, or nothing does: where the tier has no room for one storage the
 // frame stays kept. Inputs and outputs stay, which the layers around hold, and what is no memory of
 // the device (seeds of random operators).
 void Frame::settle_offload() {
   std::vector<OwnedStorage> owned = owned_storages();
   std::erase_if(owned, [this](const OwnedStorage& one) {
-    const c10::Storage& storage = one.slots.front()->tensor.storage();
-    return storage.device().type() != options_.device.type() || storage.nbytes() < kLeastBytes;
+    return !is_worth_a_copy(one.slots.front()->tensor.storage(), options_.device);
   });
+  std::vector<std::uint32_t> copied;
   std::vector<Hosted> hosted;
   hosted.reserve(owned.size());
   for (const OwnedStorage& one : owned) {
     const c10::Storage& storage = one.slots.front()->tensor.storage();
     Hosted away;
     away.bytes = static_cast<std::int64_t>(storage.nbytes());
-    away.copy = options_.host->store(storage);
+    away.copy = take_early(one);
+    if (!away.copy) away.copy = options_.host->store(storage);
     if (!away.copy) break;
     hosted.push_back(std::move(away));
+    copied.push_back(static_cast<std::uint32_t>(one.slots.back() - slots_.data()));
   }
-  transfer_seconds_ += options_.host->fence();
+  wait_for(&HostTier::fence);
+  early_copies_.clear();
   if (hosted.size() < owned.size() || owned.empty()) return;
+  if (options_.offload_habit) {
+    std::ranges::sort(copied);
+    options_.offload_habit->learn(std::move(copied), early_compared_, early_equal_);
+  }
   for (std::size_t k = 0; k < owned.size(); ++k) {
     for (Slot* const slot : owned[k].slots) {
       if (!slot->tensor.is_inference()) {
@@ -66,7 +120,7 @@ at::Tensor Frame::unpack_hosted(std::size_t index) {
   }
   const int task = torch::autograd::get_current_graph_task_id();
   bring_back(slot.hosted);
-  transfer_seconds_ += options_.host->arrive();
+  wait_for(&HostTier::arrive);
   Hosted& hosted = hosted_[static_cast<std::size_t>(slot.hosted)];
   at::Tensor tensor = rebound(slot.tensor, hosted.device);
   slot.done_task = task;
@@ -75,6 +129,16 @@ at::Tensor Frame::unpack_hosted(std::size_t index) {
   // which forwards saved.
   if (task >= 0) fetch_ahead(slot.hosted, task);
   return tensor;
+}
+
+void Frame::wait_for(double (HostTier::*copies)()) {
+  const WorkInstant begin = options_.timer.now();
+  const double seconds = (*options_.host.*copies)();
+  if (options_.timer.reads_host()) {
+    recovery_.add(seconds);
+  } else {
+    recovery_.add(begin, options_.timer.now());
+  }
 }
 
 void Frame::bring_back(std::int32_t hosted) {

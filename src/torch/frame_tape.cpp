@@ -11,7 +11,6 @@
 #include "torch/meter.h"
 #include "torch/rebound.h"
 #include "torch/tape_dispatch.h"
-#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 namespace {
@@ -118,9 +117,9 @@ void Frame::settle_tape() {
     return;
   }
   StorageSet packed(candidates.size(), false);
-  const WorkInstant begin = WorkInstant::now();
+  const WorkInstant begin = options_.timer.now();
   pack_bits(step.packed, bytes_of, packed);
-  packing_seconds_ = WorkInstant::now().seconds_since(begin);
+  recovery_.add(begin, options_.timer.now());
   tape_->keep(closure, candidates, pinned, bytes_of);
   bytes_of.clear();
   for (Slot& slot : slots_) {
@@ -152,7 +151,10 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
     for (Slot& other : slots_) other.done_task = other.done_task == task ? task : kNoTask;
   }
   const GlobalFlagsGuard flags(parts_.front().ambient.flags());
+  const WorkInstant begin = options_.timer.now();
   at::Tensor tensor = rebound(slot.tensor, tape_->recover(slot.storage));
+  recovery_.add(begin, options_.timer.now());
+  recovered_ = true;
   slot.done_task = task;
   if (!tape_->stored()[static_cast<std::size_t>(slot.storage)].pinned) {
     collect_taped(/*pinned_too=*/!retained);

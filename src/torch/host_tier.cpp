@@ -16,38 +16,22 @@ using Clock = TransferLink::Clock;
 
 constexpr std::size_t kAlignment = 64;
 
-// Shared by a tier and its copies, which may outlive it.
-struct Pool {
-  explicit Pool(std::int64_t capacity) : capacity_bytes(capacity) {}
-
-  bool take(std::int64_t bytes) {
-    std::int64_t before = in_use_bytes.load();
-    do {
-      if (before + bytes > capacity_bytes) return false;
-    } while (!in_use_bytes.compare_exchange_weak(before, before + bytes));
-    return true;
-  }
-
-  const std::int64_t capacity_bytes;
-  std::atomic<std::int64_t> in_use_bytes{0};
-};
-
 class MemoryCopy final : public HostCopy {
  public:
   // Null: no room in the pool, or in the machine.
-  static std::unique_ptr<MemoryCopy> make(std::shared_ptr<Pool> pool, std::size_t bytes) {
+  static std::unique_ptr<MemoryCopy> make(std::shared_ptr<HostPool> pool, std::size_t bytes) {
     if (!pool->take(static_cast<std::int64_t>(bytes))) return nullptr;
     const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     void* const memory = std::aligned_alloc(kAlignment, rounded);
     if (memory == nullptr) {
-      pool->in_use_bytes.fetch_sub(static_cast<std::int64_t>(bytes));
+      pool->give(static_cast<std::int64_t>(bytes));
       return nullptr;
     }
     return std::unique_ptr<MemoryCopy>(new MemoryCopy(std::move(pool), memory, bytes));
   }
   ~MemoryCopy() override {
     std::free(memory_);
-    pool_->in_use_bytes.fetch_sub(static_cast<std::int64_t>(bytes_));
+    pool_->give(static_cast<std::int64_t>(bytes_));
   }
   MemoryCopy(const MemoryCopy&) = delete;
   MemoryCopy& operator=(const MemoryCopy&) = delete;
@@ -56,10 +40,10 @@ class MemoryCopy final : public HostCopy {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  MemoryCopy(std::shared_ptr<Pool> pool, void* memory, std::size_t bytes)
+  MemoryCopy(std::shared_ptr<HostPool> pool, void* memory, std::size_t bytes)
       : pool_(std::move(pool)), memory_(memory), bytes_(bytes) {}
 
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<HostPool> pool_;
   void* memory_;
   std::size_t bytes_;
 };
@@ -67,7 +51,7 @@ class MemoryCopy final : public HostCopy {
 class SimulatedHostTier final : public HostTier {
  public:
   explicit SimulatedHostTier(const OffloadOptions& options)
-      : pool_(std::make_shared<Pool>(options.host_bytes.count())),
+      : pool_(std::make_shared<HostPool>(options.host_bytes)),
         out_(options.simulated_bytes_per_second),
         back_(options.simulated_bytes_per_second) {}
 
@@ -80,6 +64,12 @@ class SimulatedHostTier final : public HostTier {
     if (copy) out_.begin(static_cast<std::int64_t>(storage.nbytes()), begin);
     out_seconds_ += since(begin);
     return copy;
+  }
+
+  bool holds(const HostCopy& copy, const c10::Storage& storage) override {
+    const auto& held = static_cast<const MemoryCopy&>(copy);
+    return held.bytes() == storage.nbytes() &&
+           std::memcmp(held.memory(), storage.data(), held.bytes()) == 0;
   }
 
   double fence() override { return wait_for(out_, out_seconds_); }
@@ -97,7 +87,7 @@ class SimulatedHostTier final : public HostTier {
 
   double arrive() override { return wait_for(back_, back_seconds_); }
 
-  [[nodiscard]] std::int64_t in_use_bytes() const override { return pool_->in_use_bytes.load(); }
+  [[nodiscard]] HostPool& pool() override { return *pool_; }
 
  private:
   static double since(Clock::time_point begin) {
@@ -117,7 +107,7 @@ class SimulatedHostTier final : public HostTier {
     return std::exchange(seconds, 0.0) + (end > begin ? since(begin) : 0.0);
   }
 
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<HostPool> pool_;
   std::mutex mutex_;
   TransferLink out_;  // guarded by mutex_, like the rest
   TransferLink back_;
@@ -131,6 +121,17 @@ std::atomic<HostTierFactory>& cuda_factory() {
 }
 
 }  // namespace
+
+bool HostPool::take(std::int64_t bytes) {
+  std::int64_t before = in_use_bytes_.load();
+  do {
+    if (before + bytes > capacity_bytes_) return false;
+  } while (!in_use_bytes_.compare_exchange_weak(before, before + bytes));
+  std::int64_t peak = peak_bytes_.load();
+  while (before + bytes > peak && !peak_bytes_.compare_exchange_weak(peak, before + bytes)) {
+  }
+  return true;
+}
 
 Clock::time_point TransferLink::begin(std::int64_t bytes, Clock::time_point now) {
   if (bytes_per_second_ <= 0) return now;

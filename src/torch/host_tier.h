@@ -1,6 +1,7 @@
 // HostTier: memory beside a device's own, where saved tensors wait from forward to backward.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -9,9 +10,30 @@
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
+#include "pudica/bytes.h"
 #include "pudica/torch.h"
 
 namespace pudica::hooks {
+
+// The bytes that a tier holds. Shared by it and its copies, which may outlive it. Thread-safe.
+class HostPool {
+ public:
+  explicit HostPool(Bytes capacity) : capacity_bytes_(capacity.count()) {}
+
+  // False: no room.
+  bool take(std::int64_t bytes);
+  void give(std::int64_t bytes) { in_use_bytes_.fetch_sub(bytes); }
+
+  [[nodiscard]] std::int64_t in_use_bytes() const { return in_use_bytes_.load(); }
+  // The most at once since reset_peak().
+  [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_.load(); }
+  void reset_peak() { peak_bytes_.store(in_use_bytes_.load()); }
+
+ private:
+  const std::int64_t capacity_bytes_;
+  std::atomic<std::int64_t> in_use_bytes_{0};
+  std::atomic<std::int64_t> peak_bytes_{0};
+};
 
 // The bytes of one storage in a tier. Gives its place back when it goes; any thread.
 class HostCopy {
@@ -24,11 +46,14 @@ class HostTier {
  public:
   virtual ~HostTier() = default;
 
-  // Begins to copy a storage out; it must not be freed nor written before fence(). Null: no room,
-  // or no such storage can be copied.
+  // Begins to copy out what work issued so far leaves in a storage, which must not be freed before
+  // fence(); where it is written before that, the copy is of no use. Null: no room, or no such
+  // storage can be copied.
   virtual std::unique_ptr<HostCopy> store(const c10::Storage& storage) = 0;
+  // The copy has the storage's bytes. Waits for the device.
+  virtual bool holds(const HostCopy& copy, const c10::Storage& storage) = 0;
   // Work on the device that is issued from now on comes after every copy out that was begun.
-  // Seconds by which that holds it up.
+  // Seconds by which that holds up the calling thread: 0 where it is the device that waits.
   virtual double fence() = 0;
   // Begins to copy back, into new memory of the device, which must not be freed before arrive().
   // Throws where it cannot be had.
@@ -36,7 +61,8 @@ class HostTier {
   // Work that is issued from now on comes after every copy back that was begun. Seconds, as above.
   virtual double arrive() = 0;
 
-  [[nodiscard]] virtual std::int64_t in_use_bytes() const = 0;
+  [[nodiscard]] virtual HostPool& pool() = 0;
+  [[nodiscard]] std::int64_t in_use_bytes() { return pool().in_use_bytes(); }
 };
 
 // What goes both ways over a link that carries so many bytes a second, one transfer after another;

@@ -186,11 +186,15 @@ class MenuFinder {
       const Tape::Stored& stored = tape_.stored()[storage];
       if (recoverable[storage] || stored.external || stored.escapes || stored.saved_early) continue;
       if (!is_large(stored.bytes) || !call_.bytes_of[storage]) continue;
-      const WorkInstant begin = WorkInstant::now();
+      const c10::Device device = call_.bytes_of[storage].device();
+      synchronize(device);
+      const HostInstant begin = HostInstant::now();
       const auto bits = encode_bits(call_.bytes_of[storage], stored.item_bytes);
       if (!bits) continue;
       decode_bits(*bits);
-      packed_seconds_ += WorkInstant::now().seconds_since(begin);
+      synchronize(device);
+      const HostInstant end = HostInstant::now();
+      packed_seconds_ += device.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
       packed_.push_back(slot);
       packed_bytes_ += stored.bytes - static_cast<std::int64_t>(bits->packed.nbytes());
     }

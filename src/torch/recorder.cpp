@@ -1,6 +1,7 @@
 #include "torch/recorder.h"
 
 #include <thread>
+#include <utility>
 
 namespace pudica::hooks {
 
@@ -14,9 +15,13 @@ void Recorder::clear() {
 }
 
 void Recorder::mark(MarkKind kind, std::int32_t layer) {
-  const WorkInstant now = WorkInstant::now();
   const std::lock_guard lock(mutex_);
-  marks_.push_back({kind, layer, count_.load(), now});
+  marks_.push_back({kind, layer, count_.load(), timer_.now()});
+}
+
+void Recorder::set_timer(WorkTimer timer) {
+  const std::lock_guard lock(mutex_);
+  timer_ = std::move(timer);
 }
 
 std::span<const std::int64_t> Recorder::events(std::int64_t begin, std::int64_t end) const {

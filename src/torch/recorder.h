@@ -38,6 +38,8 @@ class Recorder {
   explicit Recorder(std::size_t event_capacity);
 
   void clear();
+  // What marks read from now on. The training thread, between steps.
+  void set_timer(WorkTimer timer);
   // delta: bytes allocated (+) or freed (-). Lock-free.
   void event(std::int64_t delta) {
     const std::int64_t index = count_.fetch_add(1, std::memory_order_relaxed);
@@ -66,6 +68,7 @@ class Recorder {
   std::atomic<std::int64_t> count_{0};
   std::atomic<std::int64_t> returned_{kNone};
   mutable std::mutex mutex_;
+  WorkTimer timer_;          // guarded by mutex_
   std::vector<Mark> marks_;  // guarded by mutex_
 };
 

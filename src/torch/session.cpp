@@ -17,6 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of a device that works on its own every so many steps are timed: an event costs microseconds.
+constexpr std::uint64_t kTimedEvery = 8;
+// Of a class's time on the device, told by learning steps alone.
+constexpr double kNewTimeWeight = 0.5;
+
 }  // namespace
 
 Session::Session(AttachOptions options, Meter& meter)
@@ -29,6 +34,7 @@ Session::Session(AttachOptions options, Meter& meter)
       claim_(std::make_shared<std::atomic<bool>>(false)) {
   residents_.add(options_.parameters);
   set_budget(options_.budget_bytes);
+  contain("the device's clock", [this] { clock_ = make_device_clock(options_.device); });
 }
 
 Session::~Session() { detach(); }
@@ -58,6 +64,7 @@ void Session::detach() {
   share_->release(claim_);
   share_.reset();
   residents_.clear();
+  late_times_.clear();
 }
 
 bool Session::gradients_present() const {
@@ -89,6 +96,7 @@ void Session::begin_step(const ShapeKey& shape) {
   claim_->store(false);
   share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
+  if (host_) host_->pool().reset_peak();
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
@@ -101,13 +109,15 @@ void Session::begin_step(const ShapeKey& shape) {
               shared_backward_.waiting(),
               shared_backward_.expected()};
   decision_ = {};
+  learn_late_times();
   const auto begin = Clock::now();
   if (!policy_failed_) {
     contain("the policy's begin_step", [&] { decision_ = options_.policy->begin_step(context_); });
     if (policy_failed_) decision_ = {};
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  state_->begin(step_, decision_.record, decision_.plan,
+  timer_ = timer_of_step();
+  state_->begin(step_, decision_.record, decision_.plan, timer_,
                 static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_);
   if (decision_.record) {
     meter_.set_recorder(&state_->recorder());
@@ -144,37 +154,63 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
                         joined || revoked, call.joined, call.collected, call.on_trial,
-                        call.no_gradient, state_->recovery_seconds(static_cast<std::int32_t>(i))});
+                        call.no_gradient, state_->recovery(static_cast<std::int32_t>(i))});
   }
   return recorded;
 }
 
 // Of calls whose recompute was that of their mode, and all of it.
-std::vector<RecomputeTime> Session::recompute_times() const {
-  struct Sum {
-    double seconds = 0;
-    std::int64_t layers = 0;
-  };
-  std::map<std::pair<std::uint16_t, Mode>, Sum> sums;
+void Session::tell_recompute_times(StepOutcome& outcome) {
+  std::map<std::pair<std::uint16_t, Mode>, LateSegment> sums;
   for (const RecordedCall& call : recorded_calls()) {
     if (call.mode == Mode::keep() || call.disturbed || call.collected || call.on_trial) continue;
-    if (call.recovery_seconds <= 0) continue;
-    Sum& sum = sums[{call.layer_class, call.mode}];
-    sum.seconds += call.recovery_seconds;
-    ++sum.layers;
+    if (call.recovery.empty()) continue;
+    LateSegment& sum = sums[{call.layer_class, call.mode}];
+    sum.layers = sum.time.empty() ? 1 : sum.layers + 1;
+    sum.time.add(call.recovery);
   }
-  std::vector<RecomputeTime> times;
-  for (const auto& [key, sum] : sums) {
-    times.push_back({key.first, key.second, sum.seconds / static_cast<double>(sum.layers)});
+  std::vector<LateSegment> late;
+  for (auto& [key, sum] : sums) {
+    sum.key = {SegmentKind::kRecompute, key.first, key.second, 0};
+    if (const auto seconds = sum.time.seconds()) {
+      if (*seconds <= 0) continue;
+      outcome.recomputes.push_back(
+          {key.first, key.second, *seconds / static_cast<double>(sum.layers)});
+    } else {
+      late.push_back(std::move(sum));
+    }
   }
-  return times;
+  late_times_.add(context_.shape, std::move(late));
 }
 
+WorkTimer Session::timer_of_step() const {
+  if (!clock_) return {};
+  const bool timed = decision_.record || step_ % kTimedEvery == 0;
+  return timed ? WorkTimer(clock_) : WorkTimer::off();
+}
+
+// What a class takes decides which is revoked first. On a device of its own the host's time is but
+// a first guess.
 void Session::learn_times() {
   for (const Call& call : calls_) {
     double& known = class_forward_us_[call.layer_class];
+    if (clock_ && known > 0) continue;
     known = known == 0 ? call.forward_us : known + 0.1 * (call.forward_us - known);
   }
+}
+
+void Session::learn_late_times() {
+  if (!clock_) return;
+  contain("the times of the device", [this] {
+    const std::vector<SegmentTime> times = late_times_.take();
+    constexpr double kUsPerSecond = 1e6;
+    for (const SegmentTime& time : times) {
+      if (time.key.kind != SegmentKind::kForward || time.seconds <= 0) continue;
+      double& known = class_forward_us_[time.key.layer_class];
+      known += kNewTimeWeight * (kUsPerSecond * time.seconds - known);
+    }
+    if (!times.empty() && !policy_failed_) options_.policy->learn_times(times);
+  });
 }
 
 StepReport Session::end_step() {
@@ -199,6 +235,7 @@ StepReport Session::end_step() {
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;
   report.overrun = meter_.overruns() > overruns_before_;
+  if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
   report.plan_ns = plan_ns_;
   learn_times();
@@ -213,14 +250,17 @@ StepReport Session::end_step() {
       StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                           report.revocations, report.overrun, call_failed_,      {}};
       outcome.recomputed_layers = report.recomputed_layers;
+      outcome.host_peak_bytes = report.host_peak_bytes;
       outcome.searched = std::ranges::any_of(
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
-        outcome.segments =
-            build_observations(state_->recorder(), recorded_calls(), context_.gradients_present,
-                               context_.waiting_forwards > 0);
+        StepProfile profile =
+            build_profile(state_->recorder(), recorded_calls(), context_.gradients_present,
+                          context_.waiting_forwards > 0);
+        outcome.segments = std::move(profile.observations);
+        late_times_.add(context_.shape, std::move(profile.late));
       } else if (!decision_.record && !call_failed_ && calls_.size() == structure_.layers.size()) {
-        outcome.recomputes = recompute_times();
+        tell_recompute_times(outcome);
       }
       options_.policy->end_step(outcome);
     });

@@ -15,6 +15,7 @@
 #include "pudica/torch.h"
 #include "torch/device_share.h"
 #include "torch/frame.h"
+#include "torch/late_times.h"
 #include "torch/meter.h"
 #include "torch/recorder.h"
 #include "torch/registry.h"
@@ -31,7 +32,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
  public:
   void before_recompute(std::int32_t layer) noexcept override;
   void after_recompute(std::int32_t layer) noexcept override;
-  void recovered(std::int32_t layer, double seconds) noexcept override;
+  void recovered(std::int32_t layer, const WorkTime& time) noexcept override;
   void revoked(std::int32_t layer) noexcept override;
   void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                           const std::string& what) noexcept override;
@@ -41,10 +42,11 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   explicit StepState(std::shared_ptr<Registry> registry)
       : recorder_(kEventCapacity), registry_(std::move(registry)) {}
 
-  // Starts counting a new step; marks go to the recorder only if `recording`. The backward of the
-  // last `waiting` steps is still to come: their layers are numbered below `first_layer`.
-  void begin(std::uint64_t step, bool recording, PlanPtr plan, std::uint64_t waiting = 0,
-             std::int32_t first_layer = 0);
+  // Starts counting a new step; marks go to the recorder only if `recording`, and read `timer`, as
+  // recomputes do. The backward of the last `waiting` steps is still to come: their layers are
+  // numbered below `first_layer`.
+  void begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTimer timer,
+             std::uint64_t waiting = 0, std::int32_t first_layer = 0);
   void mark(MarkKind kind, std::int32_t layer);
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
@@ -63,7 +65,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
   // By tape or by running the layer again, in this step.
-  [[nodiscard]] double recovery_seconds(std::int32_t layer) const;
+  [[nodiscard]] WorkTime recovery(std::int32_t layer) const;
   [[nodiscard]] bool backward_repeated() const { return backward_repeated_.load(); }
   Recorder& recorder() { return recorder_; }
 
@@ -86,7 +88,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
   std::set<std::uint16_t> proven_;                       // guarded by mutex_
   std::set<std::int32_t> revoked_;                       // guarded by mutex_
-  std::map<std::int32_t, double> recovery_seconds_;      // in this step; guarded by mutex_
+  WorkTimer timer_;                                      // guarded by mutex_
+  std::map<std::int32_t, WorkTime> recovery_;            // in this step; guarded by mutex_
   std::map<std::int32_t, WorkInstant> recompute_began_;  // guarded by mutex_
   std::map<std::int32_t, std::size_t> places_;           // guarded by mutex_
   std::atomic<bool> any_quarantined_{false};
@@ -161,8 +164,10 @@ class Session final : public Handle {
                     const std::vector<at::Tensor>& outputs);
   [[nodiscard]] StepStructure structure_of_step() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
-  [[nodiscard]] std::vector<RecomputeTime> recompute_times() const;
+  void tell_recompute_times(StepOutcome& outcome);
+  [[nodiscard]] WorkTimer timer_of_step() const;
   void learn_times();
+  void learn_late_times();
   AttachOptions options_;
   std::shared_ptr<DeviceShare> share_;  // null once detached
   Meter& meter_;
@@ -172,12 +177,15 @@ class Session final : public Handle {
   bool attached_ = true;
   std::int64_t failures_ = 0;
   bool policy_failed_ = false;
-  std::shared_ptr<HostTier> host_;  // from the first layer of mode `offload` on
+  std::shared_ptr<HostTier> host_;      // from the first layer of mode `offload` on
+  std::shared_ptr<DeviceClock> clock_;  // null: the host's
+  LateTimes late_times_;
 
   std::map<std::string, std::uint16_t, std::less<>> classes_;
   std::vector<std::string> class_names_;
   std::vector<double> class_forward_us_;
   std::vector<std::shared_ptr<ClassTapes>> class_tapes_;  // null: not for this policy or build
+  std::map<std::uint16_t, std::shared_ptr<OffloadHabit>> offload_habits_;
   StepStructure structure_;
 
   // The step under way.
@@ -185,6 +193,7 @@ class Session final : public Handle {
   std::uint64_t step_ = 0;
   StepContext context_;
   StepDecision decision_;
+  WorkTimer timer_;
   std::vector<Call> calls_;
   std::unique_ptr<OpenLayer> open_layer_;
   std::shared_ptr<Frame> open_segment_;

@@ -131,7 +131,12 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   // Where the tier has no room the layer is kept instead, which the plan has not reckoned with.
   const bool revocable = keeps_revocably() || (offloads && options_.budget_bytes.count() > 0);
   frame.registry = frame.store && revocable ? registry_ : nullptr;
-  if (offloads) frame.host = host_tier();
+  if (offloads) {
+    frame.host = host_tier();
+    auto& habit = offload_habits_[call.layer_class];
+    if (!habit) habit = std::make_shared<OffloadHabit>();
+    frame.offload_habit = habit;
+  }
   if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   frame.layer = state_->frame_layer(ordinal);
@@ -139,6 +144,7 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   frame.expected_recompute_us = class_forward_us_[call.layer_class];
   frame.on_trial = on_trial;
   frame.device = options_.device;
+  frame.timer = timer_;
   frame.observer = state_;
   return Frame::make(std::move(frame));
 }

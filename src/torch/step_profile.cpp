@@ -1,6 +1,7 @@
 #include "torch/step_profile.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pudica::hooks {
 namespace {
@@ -16,11 +17,18 @@ class ProfileBuilder {
         accumulating_(gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}),
         shares_backward_(shares_backward) {}
 
-  std::vector<SegmentObservation> build() {
+  StepProfile build() {
     if (recorder_.overflowed() || calls_.empty() || !forward()) return {};
     const std::size_t forward_only = observations_.size();
     if (!backward()) observations_.resize(forward_only);
-    return std::move(observations_);
+    StepProfile profile;
+    for (std::size_t i = 0; i < observations_.size(); ++i) {
+      const auto seconds = times_[i].seconds();
+      observations_[i].sample.seconds = seconds.value_or(0);
+      if (!seconds) profile.late.push_back({observations_[i].key, std::move(times_[i])});
+    }
+    profile.observations = std::move(observations_);
+    return profile;
   }
 
  private:
@@ -41,8 +49,14 @@ class ProfileBuilder {
       sample.net_bytes += delta;
       sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
     }
-    sample.seconds = end.time.seconds_since(begin.time);
+    WorkTime time;
+    time.add(begin.time, end.time);
+    add(std::move(observation), std::move(time));
+  }
+
+  void add(SegmentObservation observation, WorkTime time) {
     observations_.push_back(std::move(observation));
+    times_.push_back(std::move(time));
   }
 
   [[nodiscard]] SegmentKey step_key(SegmentKind kind) const {
@@ -68,7 +82,7 @@ class ProfileBuilder {
       }
       if (!calls_[i].on_trial && !calls_[i].joined) {
         add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
-        if (calls_[i].collected) observations_.back().sample.seconds = 0;
+        if (calls_[i].collected) times_.back() = {};
       }
       last = end;
     }
@@ -141,12 +155,9 @@ class ProfileBuilder {
     if (call.disturbed || call.on_trial) return;
     const Mode::Kind kind = call.mode.kind;
     const bool recovers = kind == Mode::Kind::kSelective || kind == Mode::Kind::kOffload;
-    if (recovers && call.recovery_seconds > 0) {
+    if (recovers && !call.recovery.empty()) {
       // Recovery is spread over the backward: its time is known apart, its bytes are not.
-      SegmentObservation again{
-          layer_key(SegmentKind::kRecompute, i), static_cast<std::int32_t>(i), {}};
-      again.sample.seconds = call.recovery_seconds;
-      observations_.push_back(std::move(again));
+      add({layer_key(SegmentKind::kRecompute, i), static_cast<std::int32_t>(i), {}}, call.recovery);
     }
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
@@ -157,7 +168,7 @@ class ProfileBuilder {
     if (calls_[i].disturbed || calls_[i].on_trial) return;
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
-    observations_.push_back({key, static_cast<std::int32_t>(i), {}});
+    add({key, static_cast<std::int32_t>(i), {}}, {});
   }
 
   const Recorder& recorder_;
@@ -168,13 +179,13 @@ class ProfileBuilder {
   std::size_t next_ = 0;
   const Mark* forward_end_ = nullptr;
   std::vector<SegmentObservation> observations_;
+  std::vector<WorkTime> times_;  // of each of them
 };
 
 }  // namespace
 
-std::vector<SegmentObservation> build_observations(const Recorder& recorder,
-                                                   const std::vector<RecordedCall>& calls,
-                                                   bool gradients_present, bool shares_backward) {
+StepProfile build_profile(const Recorder& recorder, const std::vector<RecordedCall>& calls,
+                          bool gradients_present, bool shares_backward) {
   return ProfileBuilder(recorder, calls, gradients_present, shares_backward).build();
 }
 

@@ -7,6 +7,7 @@
 #include "pudica/mode.h"
 #include "pudica/policy.h"
 #include "torch/recorder.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 
@@ -26,15 +27,26 @@ struct RecordedCall {
   // Nothing in it needs a gradient (frozen layers below all that is trained): it has no border, and
   // its backward is empty.
   bool no_gradient = false;
-  double recovery_seconds = 0;  // by tape
+  WorkTime recovery;  // by tape, or by running it again; from the host with `offload`
 };
 
-// Observations of the segments that the marks show cleanly. Forward segments are given whenever the
+// The time of a segment that a device had not come to when its step ended.
+struct LateSegment {
+  SegmentKey key;
+  WorkTime time;
+  std::int64_t layers = 1;  // whose sum the time is
+};
+
+struct StepProfile {
+  std::vector<SegmentObservation> observations;
+  std::vector<LateSegment> late;  // observations without seconds
+};
+
+// The segments that the marks show cleanly. Forward segments are given whenever the
 // forward is complete; head, backward and the rest only if the borders came in the order of a chain
 // (last layer first). `shares_backward`: the backward goes on to forwards before this one, whose
 // own is not told. Empty if the recorder overflowed.
-std::vector<SegmentObservation> build_observations(const Recorder& recorder,
-                                                   const std::vector<RecordedCall>& calls,
-                                                   bool gradients_present, bool shares_backward);
+StepProfile build_profile(const Recorder& recorder, const std::vector<RecordedCall>& calls,
+                          bool gradients_present, bool shares_backward);
 
 }  // namespace pudica::hooks

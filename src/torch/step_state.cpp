@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <torch/csrc/autograd/engine.h>
 
 #include "base/log.h"
@@ -5,8 +7,8 @@
 
 namespace pudica::hooks {
 
-void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, std::uint64_t waiting,
-                      std::int32_t first_layer) {
+void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTimer timer,
+                      std::uint64_t waiting, std::int32_t first_layer) {
   recomputes_.store(0);
   oldest_waiting_.store(step - waiting);
   first_layer_.store(first_layer);
@@ -15,13 +17,15 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, std::uin
   backward_ended_.store(false);
   backward_repeated_.store(false);
   recorder_.clear();
+  recorder_.set_timer(timer);
   {
     const std::lock_guard lock(mutex_);
     revoked_.clear();
-    recovery_seconds_.clear();
+    recovery_.clear();
     recompute_began_.clear();
     places_.clear();
     plan_ = std::move(plan);
+    timer_ = std::move(timer);
   }
   step_.store(step);
   recording_.store(recording);
@@ -80,24 +84,21 @@ void StepState::before_recompute(std::int32_t layer) noexcept {
   if (need > 0) registry_->make_room(need);
   mark(MarkKind::kRecomputeBegin, layer);
   const std::lock_guard lock(mutex_);
-  recompute_began_.insert_or_assign(layer, WorkInstant::now());
+  recompute_began_.insert_or_assign(layer, timer_.now());
 }
 
 void StepState::after_recompute(std::int32_t layer) noexcept {
   layer -= first_layer_.load();
   if (layer < 0) return;
   mark(MarkKind::kRecomputeEnd, layer);
-  const WorkInstant end = WorkInstant::now();
   const std::lock_guard lock(mutex_);
   const auto began = recompute_began_.find(layer);
-  if (began != recompute_began_.end()) {
-    recovery_seconds_[layer] += end.seconds_since(began->second);
-  }
+  if (began != recompute_began_.end()) recovery_[layer].add(began->second, timer_.now());
 }
 
-void StepState::recovered(std::int32_t layer, double seconds) noexcept {
+void StepState::recovered(std::int32_t layer, const WorkTime& time) noexcept {
   const std::lock_guard lock(mutex_);
-  recovery_seconds_[layer - first_layer_.load()] += seconds;
+  recovery_[layer - first_layer_.load()].add(time);
 }
 
 void StepState::revoked(std::int32_t layer) noexcept {
@@ -105,10 +106,10 @@ void StepState::revoked(std::int32_t layer) noexcept {
   revoked_.insert(layer - first_layer_.load());
 }
 
-double StepState::recovery_seconds(std::int32_t layer) const {
+WorkTime StepState::recovery(std::int32_t layer) const {
   const std::lock_guard lock(mutex_);
-  const auto found = recovery_seconds_.find(layer);
-  return found == recovery_seconds_.end() ? 0 : found->second;
+  const auto found = recovery_.find(layer);
+  return found == recovery_.end() ? WorkTime() : found->second;
 }
 
 bool StepState::was_revoked(std::int32_t layer) const {

@@ -5,7 +5,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "torch/tape_dispatch.h"
@@ -67,12 +66,6 @@ struct RandomState {
   }
   bool operator==(const RandomState&) const = default;
 };
-
-void synchronize(c10::Device device) {
-  if (!device.is_cpu()) {
-    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-  }
-}
 
 }  // namespace
 
@@ -195,12 +188,12 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   }
   const RandomState before = RandomState::now(device_);
   if (timed_) synchronize(device_);
-  const WorkInstant begin = WorkInstant::now();
+  const HostInstant begin = HostInstant::now();
   run_below_tape(op, keys, stack);
   if (timed_) synchronize(device_);
   Entry& entry = entries_[index(number)];
   if (timed_) {
-    const WorkInstant end = WorkInstant::now();
+    const HostInstant end = HostInstant::now();
     entry.seconds = device_.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
     total_seconds_ += entry.seconds;
   }

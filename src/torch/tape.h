@@ -132,7 +132,6 @@ class Tape {
   void collect(const StorageSet& needed, bool pinned_too);
   // Forgets what was recovered for an earlier backward.
   void forget_recovered();
-  [[nodiscard]] double recovery_seconds() const { return recovery_seconds_; }
   [[nodiscard]] std::int64_t operators_run() const { return operators_run_; }
 
   [[nodiscard]] const std::vector<Stored>& stored() const { return stored_; }
@@ -167,7 +166,6 @@ class Tape {
   std::unordered_map<const c10::StorageImpl*, std::int32_t> by_address_;
   std::vector<const c10::StorageImpl*> arguments_;
   double total_seconds_ = 0;
-  double recovery_seconds_ = 0;
   std::int64_t operators_run_ = 0;
 };
 

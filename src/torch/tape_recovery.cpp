@@ -8,7 +8,6 @@
 #include "torch/rebound.h"
 #include "torch/tape.h"
 #include "torch/tape_dispatch.h"
-#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 namespace {
@@ -75,9 +74,7 @@ bool Tape::externals_unchanged() const {
 }
 
 const c10::Storage& Tape::recover(std::int32_t storage) {
-  const WorkInstant begin = WorkInstant::now();
   recover_to(storage, stored_[index(storage)].version);
-  recovery_seconds_ += WorkInstant::now().seconds_since(begin);
   return stored_[index(storage)].live;
 }
 

@@ -41,6 +41,7 @@ class RecordingPolicy final : public Policy {
           << std::flush;
     inner_->end_step(outcome);
   }
+  void learn_times(const std::vector<SegmentTime>& times) override { inner_->learn_times(times); }
 
  private:
   std::shared_ptr<Policy> inner_;

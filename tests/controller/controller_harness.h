@@ -2,8 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "controller/plan_builder.h"
@@ -26,11 +30,16 @@ class Harness {
 
   HarnessStep step(const ShapeKey& shape, Bytes budget_bytes) {
     HarnessStep out;
+    if (late_.size() > steps_late) {
+      controller->learn_times(late_.front());
+      late_.pop_front();
+    }
     const StepContext context = model.context(shape, budget_bytes);
     out.decision = controller->begin_step(context);
     out.state = controller->state();
     out.outcome = model.run(context, out.decision);
     controller->on_structure(model.structure());
+    if (steps_late > 0) late_.push_back(take_times(out.outcome));
     controller->end_step(out.outcome);
     return out;
   }
@@ -71,6 +80,25 @@ class Harness {
 
   SyntheticModel model;
   std::unique_ptr<Controller> controller;
+  // > 0: of a device that works on its own and is so many steps behind when a step begins.
+  std::size_t steps_late = 0;
+
+ private:
+  static std::vector<SegmentTime> take_times(StepOutcome& outcome) {
+    const ShapeKey& shape = outcome.context.shape;
+    std::vector<SegmentTime> times;
+    for (SegmentObservation& item : outcome.segments) {
+      times.push_back({item.key, shape, std::exchange(item.sample.seconds, 0.0)});
+    }
+    for (const RecomputeTime& time : outcome.recomputes) {
+      times.push_back(
+          {{SegmentKind::kRecompute, time.layer_class, time.mode, 0}, shape, time.seconds});
+    }
+    outcome.recomputes.clear();
+    return times;
+  }
+
+  std::deque<std::vector<SegmentTime>> late_;
 };
 
 // Lengths as they come in training: all distinct at first, then repeating.

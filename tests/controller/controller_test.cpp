@@ -102,6 +102,33 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"two_lengths", {.encoder_layers = 4, .decoder_layers = 4}}),
     [](const auto& item) { return std::string(item.param.name); });
 
+// Where the layers of two stacks trade against each other their times decide: without any, bytes
+// stand in for them.
+TEST(Controller, TimesThatComeLateDecideAllTheSame) {
+  const SyntheticSpec spec{.encoder_layers = 4, .decoder_layers = 4};
+  // Extra time of all steps but the first, over that of perfect knowledge.
+  const auto extra_over_best = [&](std::size_t steps_late) {
+    Harness harness(spec);
+    harness.steps_late = steps_late;
+    const Bytes budget = harness.budget_at({8, 512, 512}, 0.35);
+    const auto trace = lengths(120, 3);
+    const auto others = lengths(120, 4);
+    double extra = 0;
+    double best = 0;
+    for (std::size_t i = 0; i < trace.size(); ++i) {
+      const auto step = harness.step({8, trace[i], others[i]}, budget);
+      EXPECT_LE(step.outcome.peak_bytes, budget) << i;
+      if (i < 40) continue;
+      extra += harness.true_extra_seconds(step);
+      best += harness.oracle(step.outcome.context).plan.predicted_extra_seconds;
+    }
+    return extra / best;
+  };
+  EXPECT_LE(extra_over_best(1), 1.02);
+  EXPECT_LE(extra_over_best(3), 1.02);
+  EXPECT_GT(extra_over_best(1000), 1.02) << "bytes alone would do: the test shows nothing";
+}
+
 // With predictions exact the margin is gone, and a run uses the budget as the oracle does.
 TEST(Controller, UsesTheBudgetAsPerfectKnowledgeWould) {
   SyntheticSpec spec;

@@ -152,7 +152,7 @@ TEST_F(FrameTraps, DeviatingRecomputeIsReportedAndKeptFramesAreUnharmed) {
   struct Log final : hooks::FrameObserver {
     void before_recompute(std::int32_t) noexcept override {}
     void after_recompute(std::int32_t) noexcept override {}
-    void recovered(std::int32_t /*layer*/, double /*seconds*/) noexcept override {}
+    void recovered(std::int32_t /*layer*/, const hooks::WorkTime& /*time*/) noexcept override {}
     void trial_passed(std::uint16_t) noexcept override {}
     void revoked(std::int32_t) noexcept override {}
     void recompute_deviated(std::int32_t, std::uint16_t,

@@ -35,6 +35,10 @@ class ScriptedPolicy final : public Policy {
     if (fail_in == "end_step") throw std::runtime_error("injected");
     outcomes.push_back(outcome);
   }
+  void learn_times(const std::vector<SegmentTime>& times) override {
+    if (fail_in == "learn_times") throw std::runtime_error("injected");
+    late.push_back(times);
+  }
 
   std::optional<Plan> plan = Plan{};
   bool record = false;
@@ -42,6 +46,7 @@ class ScriptedPolicy final : public Policy {
   std::vector<StepStructure> structures;
   std::vector<StepContext> contexts;
   std::vector<StepOutcome> outcomes;
+  std::vector<std::vector<SegmentTime>> late;
 };
 
 class SessionTest : public ::testing::Test {

@@ -138,6 +138,7 @@ void Attachment::count(const StepReport& report) {
   totals_.overruns += report.overrun ? 1 : 0;
   totals_.infeasible_steps += report.plan && !report.plan->feasible ? 1 : 0;
   totals_.highest_peak_bytes = std::max(totals_.highest_peak_bytes, report.peak_bytes.count());
+  totals_.host_peak_bytes = std::max(totals_.host_peak_bytes, report.host_peak_bytes.count());
 }
 
 std::int64_t Attachment::end_step() {
@@ -194,12 +195,14 @@ std::string Attachment::stats() const {
            {"overruns", totals_.overruns},
            {"infeasible_steps", totals_.infeasible_steps},
            {"highest_peak_bytes", totals_.highest_peak_bytes},
+           {"host_peak_bytes", totals_.host_peak_bytes},
            {"budget_bytes", budget_bytes_.count()},
            {"failures", handle_->failures()},
            {"state", controllers_ ? to_string(controllers_->state()) : "fixed"}};
   json last{{"shape", last_.step == 0 ? "" : last_.shape.to_named_string()},
             {"peak_bytes", last_.peak_bytes.count()},
             {"base_bytes", last_.base_bytes.count()},
+            {"host_peak_bytes", last_.host_peak_bytes.count()},
             {"predicted_peak_bytes", nullptr},
             {"layer_calls", last_.layer_calls},
             {"recomputed_layers", last_.recomputed_layers},

@@ -102,7 +102,8 @@ class Handle:
 
     def stats(self) -> dict[str, Any]:
         """Counts since attach() and the last step: steps, recomputed_layers of layer_calls,
-        revocations, overruns, highest_peak_bytes, budget_bytes, state, last_step, daemon."""
+        revocations, overruns, highest_peak_bytes, host_peak_bytes (of offloaded layers),
+        budget_bytes, state, last_step, daemon."""
         stats: dict[str, Any] = json.loads(self._native.stats())
         stats["layers"] = len(self._layers)
         return stats

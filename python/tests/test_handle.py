@@ -144,7 +144,9 @@ def test_offload_is_planned_where_the_menu_names_it(plain, tmp_path):
         assert small.same(plain, model)
         assert stats["overruns"] == stats["failures"] == 0
         assert stats["highest_peak_bytes"] <= budget
-        return {mode for plan in plans for mode in plan["plan"]["modes"]}, str(text)
+        used = {mode for plan in plans for mode in plan["plan"]["modes"]}
+        assert (stats["host_peak_bytes"] > 0) == ("offload" in menu and "offload" in used)
+        return used, str(text)
 
     modes, text = planned(["keep", "offload"])  # with `full` it depends on what copies cost here
     assert "offload" in modes

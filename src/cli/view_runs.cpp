@@ -124,6 +124,9 @@ Facts memory_facts(const Json& run, const RunView& view) {
     peak += "  " + bar_cell(used, kLongBarWidth, style).text;
   }
   Facts facts{{"Budget", budget}, {"Largest peak", peak}};
+  if (const auto host = integer(run, "host_peak_bytes"); host && *host > 0) {
+    facts.emplace_back("On the host", bytes_text(host) + " of offloaded layers at most");
+  }
   if (const auto keep = integer(run, "keep_all_bytes")) {
     facts.emplace_back("Keeping all", bytes_text(keep) + ", recomputing all " +
                                           bytes_text(integer(run, "floor_bytes")));

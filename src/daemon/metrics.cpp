@@ -61,7 +61,7 @@ struct RunFamily {
   std::optional<double> (*value)(const RunSummary& run);  // nullopt: not known, left out
 };
 
-constexpr std::array<RunFamily, 17> kRunFamilies{{
+constexpr std::array<RunFamily, 18> kRunFamilies{{
     {"pudica_run_budget_bytes", "gauge", "Budget in effect; 0: not limited.",
      [](const RunSummary& run) { return bytes(run.budget_bytes); }},
     {"pudica_run_budget_pending_bytes", "gauge", "Budget asked for and not yet taken up.",
@@ -76,6 +76,8 @@ constexpr std::array<RunFamily, 17> kRunFamilies{{
      [](const RunSummary& run) {
        return run.last ? bytes(run.last->predicted_bytes) : std::nullopt;
      }},
+    {"pudica_run_host_peak_bytes", "gauge", "Largest peak in host memory of offloaded layers.",
+     [](const RunSummary& run) { return bytes(run.host_peak_bytes); }},
     {"pudica_run_base_bytes", "gauge", "Live bytes when a step begins.",
      [](const RunSummary& run) { return bytes(run.base_bytes); }},
     {"pudica_run_floor_bytes", "gauge", "Peak with every layer recomputed.",

@@ -26,6 +26,7 @@ void write(JsonText& out, const StepSummary& step) {
   out.key("revocations").value(step.revocations);
   out.key("overrun").value(step.overrun);
   out.key("learning").value(step.learning);
+  out.key("host_peak_bytes").value(step.host_peak_bytes);
   out.close('}');
 }
 
@@ -100,6 +101,7 @@ void write_fields(JsonText& out, const RunSummary& run) {
   out.key("margin_bytes")
       .value(run.snapshot ? std::optional(run.snapshot->margin_bytes) : std::nullopt);
   out.key("peak_bytes").value(run.peak_bytes);
+  out.key("host_peak_bytes").value(run.host_peak_bytes);
   out.key("last");
   if (run.last) {
     write(out, *run.last);

@@ -30,6 +30,7 @@ StepSummary summarize(const StepEvent& event) {
   step.revocations = record.revocations;
   step.overrun = record.overrun;
   step.learning = event.learning;
+  step.host_peak_bytes = record.host_peak_bytes;
   return step;
 }
 
@@ -145,6 +146,7 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
   summary_.step = step.step;
   summary_.last = step;
   summary_.peak_bytes = std::max(summary_.peak_bytes.value_or(Bytes(0)), step.measured_bytes);
+  summary_.host_peak_bytes = std::max(summary_.host_peak_bytes, step.host_peak_bytes);
   if (event.record.profiles) summary_.base_bytes = event.record.profiles->base_bytes;
   summary_.steps += 1;
   summary_.learning_steps += step.learning ? 1 : 0;

@@ -33,6 +33,7 @@ struct StepSummary {
   std::int64_t revocations = 0;
   bool overrun = false;
   bool learning = false;
+  Bytes host_peak_bytes{0};  // of layers of mode `offload`
 };
 
 StepSummary summarize(const StepEvent& event);
@@ -75,6 +76,7 @@ struct RunSummary {
   std::optional<Bytes> budget_pending_bytes;
   std::optional<Bytes> base_bytes;
   std::optional<Bytes> peak_bytes;
+  Bytes host_peak_bytes{0};  // the largest of any step
   std::optional<StepSummary> last;
   std::optional<double> step_seconds_median;
   std::optional<double> recomputed_share;

@@ -41,6 +41,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.seconds = outcome.seconds;
   record.revocations = outcome.revocations;
   record.overrun = outcome.overrun;
+  record.host_peak_bytes = outcome.host_peak_bytes;
   if (!outcome.segments.empty()) {
     record.profiles = StepProfiles{outcome.context.base_bytes, outcome.context.gradients_present,
                                    structure, outcome.segments};
@@ -62,6 +63,7 @@ inspect::Json inspect::to_json(const StepRecord& record) {
   out["seconds"] = inspect::finite(record.seconds);
   out["revocations"] = record.revocations;
   out["overrun"] = record.overrun;
+  if (record.host_peak_bytes > Bytes(0)) out["host_peak_bytes"] = record.host_peak_bytes.count();
   if (record.profiles) out["profiles"] = profiles_json(*record.profiles);
   return out;
 }

@@ -159,6 +159,9 @@ Result<StepRecord> inspect::read_step_record(const Json& root) {
   record.seconds = reader.number("seconds");
   record.revocations = reader.integer("revocations");
   record.overrun = reader.boolean("overrun");
+  if (reader.has("host_peak_bytes")) {
+    record.host_peak_bytes = Bytes(reader.integer("host_peak_bytes"));
+  }
   if (reader.ok() && reader.has("profiles")) {
     record.profiles.emplace();
     const auto error = read_profiles(*reader.object("profiles"), *record.profiles);

@@ -55,7 +55,9 @@ def test_metrics_of_runs_come_and_go():
     odd = 'tr"ai\\n\n \u00e4{}'
     with Daemon() as daemon:
         run = daemon.register(odd)
-        daemon.events(run, pudicad.step(1), pudicad.step(2, measured=7000), {
+        first = pudicad.step(1)
+        first["record"]["host_peak_bytes"] = 4096
+        daemon.events(run, first, pudicad.step(2, measured=7000), {
             "type": "snapshot", "snapshot": {"state": "planning", "base_bytes": 123,
                                              "cache": {"hits": 3, "misses": 2, "plans": 1}}})
         daemon.get("/v1/nothing")
@@ -66,6 +68,7 @@ def test_metrics_of_runs_come_and_go():
         labels = (("run", run), ("name", 'tr\\"ai\\\\n\\n \u00e4{}'))
         for name, value in {"pudica_run_peak_bytes": 7000, "pudica_run_steps_total": 2,
                             "pudica_run_step_measured_bytes": 7000, "pudica_run_base_bytes": 123,
+                            "pudica_run_host_peak_bytes": 4096,
                             "pudica_run_step_predicted_bytes": 5000, "pudica_run_step": 2,
                             "pudica_run_budget_bytes": 629145600,
                             "pudica_run_step_seconds_median": 0.25,

@@ -36,6 +36,7 @@ StepStructure two_layers() { return {{{0, 0}, {0, SegmentKey::kLastOfClass}}, {"
 StepRecord recorded() {
   StepOutcome outcome = outcome_with_plan();
   outcome.context.gradients_present = true;
+  outcome.host_peak_bytes = Bytes(8192);
   SegmentObservation segment;
   segment.key = {SegmentKind::kBackward, 0, Mode::selective(2), SegmentKey::kLastOfClass};
   segment.layer = 1;
@@ -85,6 +86,7 @@ TEST(StepRecord, RoundTripsEveryField) {
   EXPECT_EQ(again->seconds, 0.25);
   EXPECT_EQ(again->revocations, 1);
   EXPECT_FALSE(again->overrun);
+  EXPECT_EQ(again->host_peak_bytes, Bytes(8192));
   ASSERT_TRUE(again->profiles.has_value());
   EXPECT_EQ(again->profiles->base_bytes, Bytes(100'000));
   EXPECT_TRUE(again->profiles->gradients_present);
@@ -152,7 +154,8 @@ TEST(StepRecord, RefusesAnotherVersionWithBothNames) {
 TEST(StepRecord, EveryMissingFieldIsNamed) {
   const json whole = json::parse(step_record_to_json(recorded()));
   for (const auto& [name, value] : whole.items()) {
-    if (name == "profiles") continue;  // only of recorded steps
+    // Only of recorded steps, and of steps with layers of mode `offload`.
+    if (name == "profiles" || name == "host_peak_bytes") continue;
     json line = whole;
     line.erase(name);
     const auto result = parse_step_record(line.dump());
@@ -181,6 +184,7 @@ TEST(StepRecord, WrongValuesAreNamedWithWhatWasExpected) {
            Case{"/predicted_bytes", "1", "predicted_bytes: \"1\", expected an integer"},
            Case{"/seconds", nullptr, "seconds: null, expected a number"},
            Case{"/overrun", 0, "overrun: 0, expected true or false"},
+           Case{"/host_peak_bytes", -1, "host_peak_bytes: -1, expected an integer from 0"},
            Case{"/profiles", 1, "profiles.: expected an object"},
            Case{"/profiles/structure/layers/1/class", 70000, "profiles.structure.layers[1].class"},
            Case{"/profiles/segments/0/kind", "side", "profiles.segments[0].kind: 'side', expected"},

@@ -127,6 +127,7 @@ function tell(step) {
   if (step.budget_bytes > 0) lines.push(`budget ${bytes(step.budget_bytes)}`);
   lines.push(`${seconds(step.seconds)}, ${recomputedText(step)}`);
   if (step.revocations > 0) lines.push(plural(step.revocations, "revocation"));
+  if (step.host_peak_bytes > 0) lines.push(`${bytes(step.host_peak_bytes)} on the host`);
   if (step.overrun) lines.push("overrun");
   if (step.learning) lines.push("learning");
   return lines;

@@ -228,6 +228,7 @@ function tilesOf(run) {
     ["Cache hits", calls ? share(run.cache.hits / calls) : kDash],
     ["Margin", bytes(run.margin_bytes)],
     ["Budget set by", run.budget_source ?? kDash],
+    ...(run.host_peak_bytes > 0 ? [["Offloaded at most", bytes(run.host_peak_bytes)]] : []),
     ...(run.dropped_records > 0 ? [["Records dropped", count(run.dropped_records), "warn"]] : []),
   ];
 }

@@ -50,6 +50,7 @@ struct StepContext {
   // this one whose backward is still to come, held in base_bytes, and those expected to follow.
   std::int32_t waiting_forwards = 0;
   std::int32_t following_forwards = 0;
+  std::uint64_t step = 0;  // counted by the handle, from 1; 0: not told
 
   [[nodiscard]] bool shares_backward() const {
     return waiting_forwards > 0 || following_forwards > 0;
@@ -80,7 +81,8 @@ struct RecomputeTime {
 struct SegmentTime {
   SegmentKey key;
   ShapeKey shape;
-  double seconds = 0;  // >= 0; one layer's
+  double seconds = 0;      // >= 0; one layer's
+  std::uint64_t step = 0;  // as its StepContext had it
 };
 
 // What a step did.

@@ -30,10 +30,25 @@ StepDecision Controllers::begin_step(const StepContext& context) {
   if (kind_->names != names) {
     const DimensionNames learned =
         kind_->names != nullptr ? *kind_->names : inspect::dimension_names(snapshot().learned);
-    if (!learned.empty() && learned != *names) renew(*kind_);
+    if (!learned.empty() && learned != *names) {
+      renew(*kind_);
+      kind_->begun = context.step;
+    }
     kind_->names = names;
   }
+  kinds_of_steps_.insert_or_assign(context.step, kind_);
+  if (kinds_of_steps_.size() > kStepsRemembered) kinds_of_steps_.erase(kinds_of_steps_.begin());
   return current().begin_step(context);
+}
+
+void Controllers::learn_times(const std::vector<SegmentTime>& times) {
+  std::map<Kind*, std::vector<SegmentTime>> by_kind;
+  for (const SegmentTime& time : times) {
+    const auto kind = kinds_of_steps_.find(time.step);
+    if (kind == kinds_of_steps_.end() || time.step < kind->second->begun) continue;
+    by_kind[kind->second].push_back(time);
+  }
+  for (const auto& [kind, of_kind] : by_kind) kind->controller->learn_times(of_kind);
 }
 
 void Controllers::set_budget(Bytes budget_bytes) {

@@ -1,10 +1,12 @@
 // Controllers: one learned model for each way a Python model is called.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "pudica/controller.h"
 
@@ -26,6 +28,8 @@ class Controllers final : public Controller {
   void on_structure(const StepStructure& structure) override;
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override { current().end_step(outcome); }
+  // Each goes to the model of the call whose step it was of.
+  void learn_times(const std::vector<SegmentTime>& times) override;
   void set_budget(Bytes budget_bytes) override;
   [[nodiscard]] ControllerState state() const override { return current().state(); }
   [[nodiscard]] ControllerSnapshot snapshot() const override { return current().snapshot(); }
@@ -44,7 +48,10 @@ class Controllers final : public Controller {
     std::unique_ptr<Controller> controller;
     const DimensionNames* names = nullptr;  // of its steps; null: none yet
     StepStructure structure;
+    std::uint64_t begun = 0;  // the first step of this controller; those before were another's
   };
+  // Steps whose times may still come.
+  static constexpr std::size_t kStepsRemembered = 64;
 
   [[nodiscard]] Controller& current() const { return *kind_->controller; }
   void renew(Kind& kind);
@@ -52,6 +59,7 @@ class Controllers final : public Controller {
   ControllerOptions options_;
   std::map<std::int64_t, Kind> kinds_;
   Kind* kind_ = nullptr;
+  std::map<std::uint64_t, Kind*> kinds_of_steps_;  // of the latest
   Bytes budget_bytes_{0};
 };
 

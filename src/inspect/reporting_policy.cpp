@@ -91,6 +91,7 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   bare.seconds = outcome.seconds;
   bare.revocations = outcome.revocations;
   bare.overrun = outcome.overrun;
+  bare.host_peak_bytes = outcome.host_peak_bytes;
   StepEvent event;
   event.record = make_step_record(options_.run_name, step_, bare, StepStructure{});
   if (bare.plan) complete_modes(*bare.plan, structure_, event.record.modes);
@@ -106,6 +107,11 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
     reporter_->model(controller_->serialize(options_.fingerprint));
     learned_ = false;
   }
+}
+
+void ReportingPolicy::learn_times(const std::vector<SegmentTime>& times) {
+  inner_->learn_times(times);
+  learned_ = true;
 }
 
 bool ReportingPolicy::finish(const std::string& status, std::chrono::milliseconds timeout) {

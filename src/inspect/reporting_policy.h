@@ -37,7 +37,7 @@ class ReportingPolicy final : public Policy {
   [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
   StepDecision begin_step(const StepContext& context) override;
   void end_step(const StepOutcome& outcome) override;
-  void learn_times(const std::vector<SegmentTime>& times) override { inner_->learn_times(times); }
+  void learn_times(const std::vector<SegmentTime>& times) override;
 
   // The daemon's wish for the step that begins, if it has a new one; it counts as applied.
   std::optional<Bytes> next_budget();

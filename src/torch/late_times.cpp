@@ -7,31 +7,32 @@ namespace pudica::hooks {
 namespace {
 
 // Nothing: the device has not come to all of them.
-std::optional<std::vector<SegmentTime>> times_of(const ShapeKey& shape,
-                                                 const std::vector<LateSegment>& segments) {
+std::optional<std::vector<SegmentTime>> times_of(const LateTimes::Step& step) {
+  const std::vector<LateSegment>& segments = step.segments;
   std::vector<SegmentTime> times;
   times.reserve(segments.size());
   // The last first: a step under way is then given up at once.
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
     const auto seconds = segment->time.seconds();
     if (!seconds) return std::nullopt;
-    times.push_back({segment->key, shape, *seconds / static_cast<double>(segment->layers)});
+    times.push_back(
+        {segment->key, step.shape, *seconds / static_cast<double>(segment->layers), step.number});
   }
   return times;
 }
 
 }  // namespace
 
-void LateTimes::add(const ShapeKey& shape, std::vector<LateSegment> segments) {
+void LateTimes::add(const StepContext& context, std::vector<LateSegment> segments) {
   if (segments.empty()) return;
   if (steps_.size() == kMostSteps) steps_.pop_front();
-  steps_.push_back({shape, std::move(segments)});
+  steps_.push_back({context.shape, context.step, std::move(segments)});
 }
 
 std::vector<SegmentTime> LateTimes::take() {
   std::vector<SegmentTime> taken;
   while (!steps_.empty()) {
-    auto times = times_of(steps_.front().shape, steps_.front().segments);
+    auto times = times_of(steps_.front());
     if (!times) break;
     taken.insert(taken.end(), times->rbegin(), times->rend());
     steps_.pop_front();

@@ -107,7 +107,8 @@ void Session::begin_step(const ShapeKey& shape) {
               gradients_present(),
               Bytes(returning),
               shared_backward_.waiting(),
-              shared_backward_.expected()};
+              shared_backward_.expected(),
+              step_};
   decision_ = {};
   learn_late_times();
   const auto begin = Clock::now();
@@ -180,7 +181,7 @@ void Session::tell_recompute_times(StepOutcome& outcome) {
       late.push_back(std::move(sum));
     }
   }
-  late_times_.add(context_.shape, std::move(late));
+  late_times_.add(context_, std::move(late));
 }
 
 WorkTimer Session::timer_of_step() const {
@@ -258,7 +259,7 @@ StepReport Session::end_step() {
             build_profile(state_->recorder(), recorded_calls(), context_.gradients_present,
                           context_.waiting_forwards > 0);
         outcome.segments = std::move(profile.observations);
-        late_times_.add(context_.shape, std::move(profile.late));
+        late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record && !call_failed_ && calls_.size() == structure_.layers.size()) {
         tell_recompute_times(outcome);
       }

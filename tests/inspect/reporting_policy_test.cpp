@@ -3,6 +3,8 @@
 #include "inspect/reporting_policy.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,6 +52,37 @@ TEST(ReportingPolicy, EveryStepIsReportedAsItWas) {
   EXPECT_GE(daemon.events<SnapshotEvent>().size(), 1U);
   EXPECT_GE(daemon.events<ModelEvent>().size(), 1U);
   EXPECT_EQ(daemon.events<EndEvent>().back().status, "ok");
+}
+
+// Of a device whose times come late, with layers in host memory: a step by hand.
+TEST(ReportingPolicy, HostMemoryAndTimesThatComeLateAreToldToo) {
+  FakeDaemon daemon(true);
+  ReporterOptions to_daemon;
+  to_daemon.description.name = "train";
+  to_daemon.transport = daemon.maker();
+  const std::shared_ptr<Controller> controller = make_controller({});
+  ReportingOptions options;
+  options.fingerprint = "f";
+  ReportingPolicy policy(controller, controller, Reporter::start(std::move(to_daemon)), options);
+  ASSERT_TRUE(policy.reporter().wait_registered(seconds(10)));
+  StepContext context;
+  context.shape = ShapeKey{8, 128};
+  StepOutcome outcome;
+  outcome.context = context;
+  outcome.plan = policy.begin_step(context).plan;
+  outcome.host_peak_bytes = Bytes(4096);
+  const SegmentKey forward{SegmentKind::kForward, 0, Mode::keep(), 0};
+  outcome.segments.push_back({forward, 0, {{64}, 64, 64, 0}});
+  policy.end_step(outcome);
+  policy.learn_times({{forward, context.shape, 0.25, 1}});
+  ASSERT_TRUE(policy.finish("ok", seconds(10)));
+  EXPECT_EQ(daemon.events<StepEvent>().at(0).record.host_peak_bytes, Bytes(4096));
+  const auto learned = make_controller({});
+  ASSERT_TRUE(learned->restore(daemon.events<ModelEvent>().back().state, "f").has_value());
+  const auto rows = learned->snapshot().learned;
+  const auto times = std::ranges::find(rows, "seconds", &LearnedQuantity::quantity);
+  ASSERT_NE(times, rows.end());
+  EXPECT_EQ(times->samples, 1);
 }
 
 TEST(ReportingPolicy, ABudgetTakesEffectAtTheNextStepAndIsToldWithItsNumber) {

@@ -63,6 +63,7 @@ TEST_F(LateTimes, SegmentsOfARecordedStepAreToldAtOnceAndTheirTimesLater) {
   train_step(*handle, /*length=*/24);
   const auto segments = policy_->outcomes.back().segments;
   ASSERT_GT(segments.size(), 8U);
+  EXPECT_EQ(policy_->contexts.back().step, 1U);
   for (const auto& segment : segments) EXPECT_EQ(segment.sample.seconds, 0);
   policy_->record = false;
   train_step(*handle, 16);
@@ -75,6 +76,7 @@ TEST_F(LateTimes, SegmentsOfARecordedStepAreToldAtOnceAndTheirTimesLater) {
   for (std::size_t i = 0; i < times.size(); ++i) {
     EXPECT_EQ(times[i].key, segments[i].key);
     EXPECT_EQ(times[i].shape, (ShapeKey{2, 24}));
+    EXPECT_EQ(times[i].step, policy_->contexts[0].step);
     EXPECT_GT(times[i].seconds, 0);
   }
   train_step(*handle, 16);

@@ -112,6 +112,7 @@ TEST_P(FrameParity, DoubleBackward) {
     const auto first = torch::autograd::grad({x.pow(3).sum()}, {leaf}, {}, true, true)[0];
     return torch::autograd::grad({first.pow(2).sum()}, {leaf})[0];
   };
+  run(Treatment::kPlain);  // the first of a process may differ by itself
   const at::Tensor expected = run(Treatment::kPlain);
   EXPECT_GT(expected.abs().sum().item<double>(), 0.0);
   for (const Treatment treatment :

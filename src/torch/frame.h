@@ -73,7 +73,7 @@ struct FrameOptions {
   static constexpr std::int32_t kNoStep = -1;
   std::shared_ptr<ClassTapes> tapes;
   std::int32_t menu_step = kNoStep;
-  // Set: what nobody else holds is copied there when the layer ends, and freed on the device.
+  // Set: what nobody else holds is copied there, and freed on the device when the layer ends.
   std::shared_ptr<HostTier> host;
   std::shared_ptr<OffloadHabit> offload_habit;  // of the class; null: copies begin at the end
   c10::Device device = c10::Device(c10::DeviceType::CPU);
@@ -234,7 +234,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   // The host tier's part (frame_offload.cpp).
   void begin_offload();
-  void copy_early(std::size_t index);
+  void copy_early(std::size_t index) noexcept;
   std::unique_ptr<HostCopy> take_early(const OwnedStorage& owned);
   void drop_early(std::size_t index) noexcept;
   void settle_offload();

@@ -35,14 +35,20 @@ void Frame::begin_offload() {
   }
 }
 
-void Frame::copy_early(std::size_t index) {
+// Runs inside the user's operators, where nothing of ours may throw: what cannot begin now is tried
+// again when the layer ends.
+void Frame::copy_early(std::size_t index) noexcept {
   if (!std::ranges::binary_search(early_slots_, index)) return;
   const at::Tensor& tensor = slots_[index].tensor;
   if (!tensor.defined() || !tensor.has_storage()) return;
   const c10::Storage& storage = tensor.storage();
   if (!is_worth_a_copy(storage, options_.device)) return;
-  auto copy = options_.host->store(storage);
-  if (copy) early_copies_.push_back({index, std::move(copy)});
+  try {
+    auto copy = options_.host->store(storage);
+    if (copy) early_copies_.push_back({index, std::move(copy)});
+  } catch (...) {
+    early_slots_.clear();
+  }
 }
 
 // Null: none began when its last slot was saved, or something was written since.

@@ -187,6 +187,7 @@ TEST_F(Offload, WhatWasFetchedAheadMakesRoom) {
 class WatchedTier final : public hooks::HostTier {
  public:
   std::unique_ptr<hooks::HostCopy> store(const c10::Storage& storage) override {
+    if (fails) throw std::runtime_error("injected: no pinned memory");
     log.push_back(static_cast<std::int64_t>(storage.nbytes()));
     return inner_->store(storage);
   }
@@ -206,6 +207,7 @@ class WatchedTier final : public hooks::HostTier {
   static constexpr std::int64_t kEnd = -2;  // the layer's function has returned
   std::vector<std::int64_t> log;
   std::int64_t compared = 0;
+  bool fails = false;
 
  private:
   std::shared_ptr<hooks::HostTier> inner_ = hooks::make_simulated_host_tier({});
@@ -320,6 +322,24 @@ TEST_F(EarlyCopies, OfWhatIsLetGoInTheLayerAreDropped) {
   };
   for (int i = 0; i < 2; ++i) gradient(keeps, input_);
   EXPECT_TRUE(at::equal(expected, gradient(layer, input_)));
+  const auto end = std::ranges::find(host_->log, WatchedTier::kEnd);
+  EXPECT_GT(std::count(host_->log.begin(), end, WatchedTier::kFence), 0)
+      << "nothing may come in its place while it is copied";
+}
+
+// Saving a tensor is a part of the user's forward.
+TEST_F(EarlyCopies, ThatCannotBeginLeaveTheForwardAlone) {
+  const Function layer = [](const at::Tensor& x) { return x.sin().exp().sigmoid().cos().sum(); };
+  for (int i = 0; i < 3; ++i) gradient(layer, input_);
+  const Function failing = [&](const at::Tensor& x) {
+    host_->fails = true;
+    const at::Tensor out = layer(x);
+    host_->fails = false;
+    return out;
+  };
+  const at::Tensor expected = gradient(layer, input_, /*offload=*/false);
+  EXPECT_TRUE(at::equal(expected, gradient(failing, input_)));
+  EXPECT_TRUE(offloaded_) << "copied when the layer ended";
 }
 
 TEST_F(EarlyCopies, ALayerThatThrowsGivesThePlaceBack) {

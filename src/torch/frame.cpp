@@ -74,8 +74,9 @@ class Frame::ForwardMode final : public SaveMode {
 
 // What a part under way has on this thread's stacks; goes in reverse order.
 struct Frame::OpenPart {
-  OpenPart(std::shared_ptr<Frame> frame, Tape* tape) : mode(std::move(frame)), saving(&mode) {
-    if (tape != nullptr) recording.emplace(tape);
+  OpenPart(std::shared_ptr<Frame> frame, OperatorObserver* operators)
+      : mode(std::move(frame)), saving(&mode) {
+    if (operators != nullptr) recording.emplace(operators);
   }
 
   ForwardMode mode;
@@ -143,7 +144,9 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
   }
   begin_tape(inputs);
   begin_offload();
-  open_part_ = std::make_unique<OpenPart>(shared_from_this(), tape_.get());
+  OperatorObserver* operators = tape_.get();
+  if (operators == nullptr) operators = writes_.get();
+  open_part_ = std::make_unique<OpenPart>(shared_from_this(), operators);
 }
 
 void Frame::end_part(const std::vector<at::Tensor>& outputs) {

@@ -20,6 +20,7 @@
 #include "torch/offload_habit.h"
 #include "torch/tape.h"
 #include "torch/work_clock.h"
+#include "torch/write_watch.h"
 
 namespace pudica::hooks {
 
@@ -272,6 +273,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<Hosted> hosted_;
   std::vector<std::uint32_t> early_slots_;
   std::vector<EarlyCopy> early_copies_;  // by slot
+  std::unique_ptr<WriteWatch> writes_;   // of what they copy; set: copies begin early
   std::size_t early_compared_ = 0;
   std::size_t early_equal_ = 0;
   WorkTime recovery_;              // packing or copying out, and all that came back in backwards

@@ -9,6 +9,7 @@
 #include "torch/frame_versions.h"
 #include "torch/meter.h"
 #include "torch/rebound.h"
+#include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
 namespace {
@@ -30,9 +31,10 @@ bool has_room(c10::Device device, std::int64_t bytes) {
 }  // namespace
 
 void Frame::begin_offload() {
-  if (options_.host && options_.offload_habit && options_.store && slots_.empty()) {
-    early_slots_ = options_.offload_habit->early_slots();
-  }
+  if (!options_.host || !options_.offload_habit || !options_.store || !slots_.empty()) return;
+  if (tape_ || !tape_available()) return;  // writes could not be seen
+  early_slots_ = options_.offload_habit->early_slots();
+  if (!early_slots_.empty()) writes_ = std::make_unique<WriteWatch>();
 }
 
 // Runs inside the user's operators, where nothing of ours may throw: what cannot begin now is tried
@@ -44,6 +46,7 @@ void Frame::copy_early(std::size_t index) noexcept {
   const c10::Storage& storage = tensor.storage();
   if (!is_worth_a_copy(storage, options_.device)) return;
   try {
+    writes_->watch(storage);
     auto copy = options_.host->store(storage);
     if (copy) early_copies_.push_back({index, std::move(copy)});
   } catch (...) {
@@ -56,13 +59,15 @@ std::unique_ptr<HostCopy> Frame::take_early(const OwnedStorage& owned) {
   const auto last = static_cast<std::size_t>(owned.slots.back() - slots_.data());
   const auto found = std::ranges::lower_bound(early_copies_, last, {}, &EarlyCopy::slot);
   if (found == early_copies_.end() || found->slot != last || !found->copy) return nullptr;
-  const bool written = std::ranges::any_of(owned.slots, [](const Slot* slot) {
+  const bool modified = std::ranges::any_of(owned.slots, [](const Slot* slot) {
     return slot->tensor.is_inference() || version_of(slot->tensor) != slot->version;
   });
-  if (written) return nullptr;
-  if (!options_.offload_habit->must_compare()) return std::move(found->copy);
+  if (modified) return nullptr;
+  const c10::Storage& storage = owned.slots.front()->tensor.storage();
+  const bool written = writes_->written(storage);
+  if (!options_.offload_habit->must_compare()) return written ? nullptr : std::move(found->copy);
   ++early_compared_;
-  if (!options_.host->holds(*found->copy, owned.slots.front()->tensor.storage())) return nullptr;
+  if (written || !options_.host->holds(*found->copy, storage)) return nullptr;
   ++early_equal_;
   return std::move(found->copy);
 }
@@ -101,6 +106,7 @@ void Frame::settle_offload() {
   }
   wait_for(&HostTier::fence);
   early_copies_.clear();
+  writes_.reset();
   if (hosted.size() < owned.size() || owned.empty()) return;
   if (options_.offload_habit) {
     std::ranges::sort(copied);

@@ -12,9 +12,9 @@ namespace pudica::hooks {
 
 // One a class. Thread-safe.
 //
-// A copy that began early holds what the tensor was when it was saved. Writes that autograd counts
-// are seen when the layer ends; others (through `.data`) are not, so that copies count for nothing
-// until all of a call's were seen to hold what was there at its end.
+// A copy that began early holds what the tensor was when it was saved. Writes by operators are seen
+// in every call (WriteWatch); others (through raw pointers) are not, so that copies count for
+// nothing until all of a call's were seen to hold what was there at its end.
 class OffloadHabit {
  public:
   // Ascending slots, each the last that saved its storage. None: copies begin when the layer ends.

@@ -13,8 +13,6 @@
 namespace pudica::hooks {
 namespace {
 
-bool has_bytes(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
-
 c10::StorageImpl* address_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
@@ -28,22 +26,6 @@ at::Tensor without_storage(const at::Tensor& tensor) {
       c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
   shell->set_storage_keep_dtype(*nothing);
   return at::Tensor(std::move(shell));
-}
-
-// Calls `visit` for every tensor with a storage that the value holds.
-template <typename F>
-void each_tensor(const c10::IValue& value, const F& visit) {
-  if (value.isTensor()) {
-    if (has_bytes(value.toTensor())) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (has_bytes(tensor)) visit(tensor);
-    }
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-      if (tensor && has_bytes(*tensor)) visit(*tensor);
-    }
-  }
 }
 
 // Enough of the generators' state to see that an operator drew from one.

@@ -19,6 +19,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "torch/bits.h"
+#include "torch/tape_dispatch.h"
 #include "torch/tape_operator.h"
 
 namespace pudica::hooks {
@@ -42,7 +43,7 @@ struct Closure {
 //
 // Life: recording (record, slot, escape), then keep() prunes it to what may have to be recovered,
 // then recover() and collect(). Not thread-safe: the frame's mutex guards it.
-class Tape {
+class Tape final : public OperatorObserver {
  public:
   static constexpr std::int32_t kNone = -1;
 
@@ -99,7 +100,8 @@ class Tape {
   // The tensors that the layer is called with.
   void arguments(const std::vector<at::Tensor>& tensors);
   // Runs the operator on the stack and records it. Called from the dispatcher.
-  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+              torch::jit::Stack* stack) override;
   // A tensor saved for the backward: its storage.
   std::int32_t slot(const at::Tensor& tensor);
   // A saved tensor of this storage was released before the layer ended.

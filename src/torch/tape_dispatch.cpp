@@ -15,14 +15,14 @@ namespace {
 
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
-Tape*& current_tape() {
-  static thread_local Tape* tape = nullptr;
-  return tape;
+OperatorObserver*& current_observer() {
+  static thread_local OperatorObserver* observer = nullptr;
+  return observer;
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (Tape* const tape = current_tape()) {
-    tape->record(op, keys, stack);
+  if (OperatorObserver* const observer = current_observer()) {
+    observer->record(op, keys, stack);
   } else {
     run_below_tape(op, keys, stack);
   }
@@ -61,14 +61,14 @@ bool install() {
 
 }  // namespace
 
-TapeGuard::TapeGuard(Tape* tape)
-    : before_(current_tape()), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
-  current_tape() = tape;
-  c10::impl::tls_set_dispatch_key_included(kKey, tape != nullptr);
+TapeGuard::TapeGuard(OperatorObserver* observer)
+    : before_(current_observer()), included_before_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  current_observer() = observer;
+  c10::impl::tls_set_dispatch_key_included(kKey, observer != nullptr);
 }
 
 TapeGuard::~TapeGuard() {
-  current_tape() = before_;
+  current_observer() = before_;
   c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
 }
 

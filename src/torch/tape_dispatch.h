@@ -1,24 +1,31 @@
-// How the tape sees operators: a fallback on a dispatch key that nothing else uses, below autograd
-// and autocast and above the backends.
+// How the tape, and what else wants to, sees operators: a fallback on a dispatch key that nothing
+// else uses, below autograd and autocast and above the backends.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace pudica::hooks {
 
-class Tape;
+// Is given a thread's operators instead of the backend, which it must run each once with
+// run_below_tape().
+class OperatorObserver {
+ public:
+  virtual ~OperatorObserver() = default;
+  virtual void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                      torch::jit::Stack* stack) = 0;
+};
 
-// Records this thread's operators on `tape` for its lifetime; null suspends an outer one. Strictly
+// This thread's operators go to `observer` for its lifetime; null suspends an outer one. Strictly
 // nested.
 class TapeGuard {
  public:
-  explicit TapeGuard(Tape* tape);
+  explicit TapeGuard(OperatorObserver* observer);
   ~TapeGuard();
   TapeGuard(const TapeGuard&) = delete;
   TapeGuard& operator=(const TapeGuard&) = delete;
 
  private:
-  Tape* before_;
+  OperatorObserver* before_;
   bool included_before_;
 };
 

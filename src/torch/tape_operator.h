@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <ATen/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 
 namespace pudica::hooks {
 
@@ -22,5 +25,23 @@ struct OperatorFacts {
 
 // Valid until the process ends. Thread-safe.
 const OperatorFacts& facts_of(const c10::OperatorHandle& op);
+
+inline bool has_bytes(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
+
+// Calls `visit` for every tensor with a storage that an argument or a result holds.
+template <typename F>
+void each_tensor(const c10::IValue& value, const F& visit) {
+  if (value.isTensor()) {
+    if (has_bytes(value.toTensor())) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (has_bytes(tensor)) visit(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      if (tensor && has_bytes(*tensor)) visit(*tensor);
+    }
+  }
+}
 
 }  // namespace pudica::hooks

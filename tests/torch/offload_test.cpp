@@ -293,6 +293,43 @@ TEST_F(EarlyCopies, AreGivenUpForAClassThatWritesUnseen) {
   EXPECT_EQ(begun_early(), 0) << "it was seen to write";
 }
 
+// Comparing once a class is no proof for the calls after it.
+TEST_F(EarlyCopies, ALaterCallThatWritesUnseenIsNotServedByWhatWasSaved) {
+  bool writes = false;
+  const Function layer = [&writes](const at::Tensor& x) {
+    at::Tensor inner = x.exp();
+    const at::Tensor out = inner.sin().exp();
+    if (writes) inner.variable_data().mul_(2);
+    return out.sum();
+  };
+  for (int i = 0; i < 4; ++i) gradient(layer, input_);
+  ASSERT_GT(begun_early(), 0);
+  writes = true;
+  const at::Tensor expected = gradient(layer, input_, /*offload=*/false);
+  EXPECT_TRUE(at::equal(expected, gradient(layer, input_)));
+  EXPECT_GT(begun(), begun_early()) << "copied when the layer ended";
+  EXPECT_TRUE(offloaded_);
+}
+
+TEST_F(EarlyCopies, WritesInsideOfListsAndByOutArgumentsAreSeen) {
+  int kind = 0;
+  const Function layer = [&kind](const at::Tensor& x) {
+    at::Tensor inner = x.exp();
+    const at::Tensor out = inner.sin().exp();
+    at::Tensor unseen = inner.variable_data();
+    if (kind == 1) at::_foreach_mul_({unseen}, 2);
+    if (kind == 2) at::mul_out(unseen, x.variable_data(), x.variable_data());
+    if (kind == 3) unseen.view({-1}).slice(0, 0, 5).copy_(at::ones({5}));
+    return out.sum();
+  };
+  for (int i = 0; i < 4; ++i) gradient(layer, input_);
+  for (kind = 1; kind <= 3; ++kind) {
+    const at::Tensor expected = gradient(layer, input_, /*offload=*/false);
+    EXPECT_TRUE(at::equal(expected, gradient(layer, input_))) << kind;
+    EXPECT_GT(begun_early(), 0) << kind;
+  }
+}
+
 TEST_F(EarlyCopies, FollowCallsThatSaveOtherTensors) {
   const auto layer_of = [](int sines) {
     return [sines](const at::Tensor& x) {

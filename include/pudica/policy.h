@@ -73,6 +73,13 @@ struct SegmentObservation {
 struct RecomputeTime {
   std::uint16_t layer_class = 0;
   Mode mode;
+  double seconds = 0;          // > 0
+  double forward_seconds = 0;  // what running these layers took the first time; 0: not known
+};
+
+// What running a layer forward took: the mean over the layers of a class.
+struct ForwardTime {
+  std::uint16_t layer_class = 0;
   double seconds = 0;  // > 0
 };
 
@@ -99,7 +106,8 @@ struct StepOutcome {
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them
   std::int64_t recomputed_layers = 0;     // layer calls run again, by plan or after a revocation
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
-  Bytes host_peak_bytes{0};  // what layers of mode `offload` held in host memory
+  Bytes host_peak_bytes{0};           // what layers of mode `offload` held in host memory
+  std::vector<ForwardTime> forwards;  // empty where recorded, as `recomputes`
 };
 
 // Not thread-safe: one owner thread. Never throws for any sequence of valid calls.

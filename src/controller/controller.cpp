@@ -70,9 +70,9 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
     last_base_bytes_[variant] = context.base_bytes;
     base_known_[variant] = true;
   }
-  const std::uint64_t version = store_.predictor().version();
+  const std::uint64_t version = store_.version();
   store_.settle(context);
-  if (store_.predictor().version() != version) plans_.predictions_changed(step_ - 1);
+  if (store_.version() != version) plans_.predictions_changed(step_ - 1);
   apply_available(context.budget_bytes);
   if (!relearning_ && !context.shares_backward()) {
     if (const CachedPlan* entry = plans_.find(context, step_)) {

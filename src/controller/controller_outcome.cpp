@@ -26,9 +26,9 @@ void ControllerImpl::end_step(const StepOutcome& outcome) {
 void ControllerImpl::learn_times(const std::vector<SegmentTime>& times) {
   if (broken_) return;
   try {
-    const std::uint64_t version = store_.predictor().version();
+    const std::uint64_t version = store_.version();
     store_.observe_times(times);
-    if (store_.predictor().version() != version) plans_.predictions_changed(step_);
+    if (store_.version() != version) plans_.times_changed(step_);
   } catch (const std::exception& failure) {
     stand_down(failure.what());
   }
@@ -52,10 +52,10 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (!outcome.segments.empty()) {
     const bool left_out = passing_ && passing_->layers.size() < structure_.layers.size();
     learn(left_out ? placed(outcome) : outcome);
-  } else if (!outcome.recomputes.empty()) {
-    const std::uint64_t version = store_.predictor().version();
-    store_.observe_times(outcome.context.shape, outcome.recomputes);
-    if (store_.predictor().version() != version) plans_.predictions_changed(step_);
+  } else if (!outcome.recomputes.empty() || !outcome.forwards.empty()) {
+    const std::uint64_t version = store_.version();
+    store_.observe_times(outcome.context.shape, outcome.forwards, outcome.recomputes);
+    if (store_.version() != version) plans_.times_changed(step_);
   }
 }
 
@@ -104,7 +104,7 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
 void ControllerImpl::learn(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
   const bool gradients = outcome.context.gradients_present;
-  const std::uint64_t version = store_.predictor().version();
+  const std::uint64_t version = store_.version();
   const bool doubtful = doubtful_steps_ > 0;
   const bool drifted = std::exchange(judge_drift_, false);
   const auto released = [this, &shape, gradients](std::uint16_t layer_class, std::uint8_t variant) {
@@ -126,7 +126,7 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
   } else if (drifted) {
     drift_.drift_was_fruitless();
   }
-  if (store_.predictor().version() != version) plans_.predictions_changed(step_);
+  if (store_.version() != version) plans_.predictions_changed(step_);
 }
 
 void ControllerImpl::remember_peak(const StepOutcome& outcome) {

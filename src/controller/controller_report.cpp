@@ -156,9 +156,9 @@ ControllerSnapshot ControllerImpl::snapshot() const {
 
 // For plans without accumulation: a region holds for the step it was planned for.
 void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
-  if (regions_version_ != store_.predictor().version()) {
+  if (regions_version_ != store_.version()) {
     regions_.clear();
-    regions_version_ = store_.predictor().version();
+    regions_version_ = store_.version();
   }
   int made = 0;
   for (CachedPlan& entry : plans) {

@@ -27,6 +27,8 @@ const CachedPlan* PlanStore::find(const StepContext& context, std::uint64_t step
 
 bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const {
   if (entry.created_step <= predictions_step_) return false;
+  const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
+  if (could_be_faster && entry.created_step <= times_step_) return false;
   if (context.budget_bytes <= Bytes(0)) return true;
   const std::int64_t growth = (context.base_bytes - entry.base_bytes).count();
   const std::int64_t returning = (context.returning_bytes - entry.returning_bytes).count();
@@ -38,7 +40,6 @@ bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const
     const double ample = ample_fraction_ * static_cast<double>(context.budget_bytes.count());
     if (static_cast<double>(predicted_peak(entry, context).count()) > ample) return false;
   }
-  const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
   const std::int64_t worthwhile = context.budget_bytes.count() / kWorthwhileShare;
   const bool limited_by_returning = until_return_room <= worthwhile;
   const std::int64_t shrink =

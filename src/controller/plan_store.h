@@ -27,6 +27,8 @@ class PlanStore {
   void available_changed(Bytes shrink);
   // Predictions made up to `step` may no longer hold.
   void predictions_changed(std::uint64_t step) { predictions_step_ = step; }
+  // Likewise of times alone: plans that recompute nothing still hold.
+  void times_changed(std::uint64_t step) { times_step_ = step; }
   void record_measured(const StepContext& context, Bytes peak_bytes);
   void erase(const StepContext& context);
   void clear();
@@ -48,6 +50,7 @@ class PlanStore {
   double ample_fraction_;
   std::array<std::unique_ptr<PlanCache>, 2> caches_;
   std::uint64_t predictions_step_ = 0;
+  std::uint64_t times_step_ = 0;
   std::int64_t hits_ = 0;
   std::int64_t misses_ = 0;
 };

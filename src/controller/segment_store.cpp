@@ -17,15 +17,6 @@ bool accumulating(const SegmentKey& key) {
   return (key.variant & SegmentKey::kGradientsPresent) != 0;
 }
 
-SegmentKey normalized(SegmentKey key) {
-  if (key.kind == SegmentKind::kRecompute) {
-    // What a recompute allocates does not depend on where in the chain the layer stands.
-    key.variant = 0;
-    if (key.mode == Mode::keep()) key.mode = Mode::full();
-  }
-  return key;
-}
-
 FullLayers full_layers(const StepOutcome& outcome) {
   FullLayers full;
   for (const SegmentObservation& item : outcome.segments) {
@@ -37,8 +28,17 @@ FullLayers full_layers(const StepOutcome& outcome) {
 
 }  // namespace
 
+SegmentKey normalized(SegmentKey key) {
+  if (key.kind == SegmentKind::kRecompute) {
+    // What a recompute allocates does not depend on where in the chain the layer stands.
+    key.variant = 0;
+    if (key.mode == Mode::keep()) key.mode = Mode::full();
+  }
+  return key;
+}
+
 SegmentStore::SegmentStore(PredictorFactory factory)
-    : factory_(std::move(factory)), predictor_(factory_()) {}
+    : factory_(std::move(factory)), predictor_(factory_()), relative_times_(factory_) {}
 
 // A layer that was to run `full` and was kept: its class refuses.
 void SegmentStore::note_refusal(const SegmentObservation& item, const Plan* plan) {
@@ -80,20 +80,8 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     if (!wants_head(accumulating(item->key), full, released)) continue;
     take(item->key, shape, item->sample, forget_above, report);
   }
+  observe_relative_times(outcome);
   return report;
-}
-
-void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<RecomputeTime>& times) {
-  for (const RecomputeTime& time : times) {
-    const SegmentKey key{SegmentKind::kRecompute, time.layer_class, time.mode, 0};
-    predictor_->observe_time(key, shape, time.seconds);
-  }
-}
-
-void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
-  for (const SegmentTime& time : times) {
-    predictor_->observe_time(normalized(time.key), time.shape, time.seconds);
-  }
 }
 
 // Gaps in which something was allocated in another step, between layers that were measured: what
@@ -185,6 +173,10 @@ std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
   const auto estimate = predictor_->predict(segment, asked);
   if (!estimate) return std::nullopt;
   StoredEstimate out{*estimate, estimate->basis != PredictionBasis::kScaled};
+  if (const auto time = relative_times_.predict(segment, asked)) {
+    out.estimate.seconds = time->seconds;
+    out.estimate.seconds_sigma = time->sigma_seconds;
+  }
   if (only != only_shape_.end() && only->second == asked) {
     out.fit = true;
     out.estimate.identified = true;
@@ -209,6 +201,7 @@ const std::vector<std::uint8_t>& SegmentStore::variants(std::uint16_t layer_clas
 
 void SegmentStore::forget(const SegmentKey& key) {
   predictor_->forget(key);
+  relative_times_.forget(key);
   only_shape_.erase(key);
 }
 
@@ -242,6 +235,7 @@ void SegmentStore::forget_class(std::uint16_t layer_class) {
                           key.kind == SegmentKind::kRecompute;
     if (of_layer && key.layer_class == layer_class) forget(key);
   }
+  relative_times_.forget_class(layer_class);
   refusing_.erase(layer_class);
   refresh_index();
 }
@@ -274,6 +268,8 @@ std::string SegmentStore::serialize() const {
     }
   }
   for (const std::uint16_t layer_class : refusing_) out << "refuses " << layer_class << '\n';
+  const std::string times = relative_times_.serialize();
+  out << "times " << times.size() << '\n' << times << '\n';
   out << "predictor\n" << predictor_->serialize();
   return out.str();
 }
@@ -318,6 +314,16 @@ Result<void> SegmentStore::restore(const std::string& text) {
     std::istringstream words(line);
     std::string what;
     words >> what;
+    if (what == "times") {  // files of before do not have them
+      std::size_t size = 0;
+      if (!(words >> size) || size > text.size()) return corrupt;
+      std::string times(size, '\0');
+      if (!in.read(times.data(), static_cast<std::streamsize>(size))) return corrupt;
+      in.ignore(1);
+      auto done = relative_times_.restore(times);
+      if (!done) return done.error().with_context("learned state: times");
+      continue;
+    }
     if (what != "predictor") {
       if (!restore_line(what, words)) return corrupt;
       continue;

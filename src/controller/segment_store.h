@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "controller/relative_times.h"
 #include "pudica/policy.h"
 #include "pudica/predictor.h"
 #include "pudica/result.h"
@@ -36,6 +37,9 @@ struct StoredEstimate {
   bool fit = false;
 };
 
+// The key under which a segment is known: some differ in what they need not.
+SegmentKey normalized(SegmentKey key);
+
 // Bytes released in the head by one layer of a class and variant that ran `full`.
 using ReleasedBytes = std::function<std::int64_t(std::uint16_t, std::uint8_t)>;
 
@@ -54,9 +58,11 @@ class SegmentStore {
   ObserveReport observe(const StepOutcome& outcome, double forget_above,
                         const ReleasedBytes& released);
 
-  // Of modes that were observed before; the others are passed over.
-  void observe_times(const ShapeKey& shape, const std::vector<RecomputeTime>& times);
-  // Of segments that were observed before, likewise.
+  // Of a step that was not recorded: of modes that were observed before, the others are passed
+  // over.
+  void observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,
+                     const std::vector<RecomputeTime>& times);
+  // Of segments that were observed before, likewise. All of a step come together.
   void observe_times(const std::vector<SegmentTime>& times);
 
   // Judges the optimizer's last sample by the base bytes of the step after it. Kept out are a step
@@ -90,6 +96,10 @@ class SegmentStore {
   void forget_gaps_from(std::size_t index);
 
   [[nodiscard]] const Predictor& predictor() const { return *predictor_; }
+  // Rises whenever a prediction may have changed.
+  [[nodiscard]] std::uint64_t version() const {
+    return predictor_->version() + relative_times_.version();
+  }
 
   // Lines of text, and back into a fresh store. Errors: kCorrupt.
   [[nodiscard]] std::string serialize() const;
@@ -105,6 +115,7 @@ class SegmentStore {
 
   bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
   void note_refusal(const SegmentObservation& item, const Plan* plan);
+  void observe_relative_times(const StepOutcome& outcome);
   void take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
             double forget_above, ObserveReport& report);
   bool restore_line(const std::string& what, std::istringstream& words);
@@ -116,6 +127,7 @@ class SegmentStore {
 
   PredictorFactory factory_;
   std::unique_ptr<Predictor> predictor_;
+  RelativeTimes relative_times_;
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
   std::array<FullLayers, 2> head_full_;
   std::set<std::uint16_t> refusing_;

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "base/log.h"
+#include "torch/step_times.h"
 #include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
@@ -155,33 +156,10 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
                         joined || revoked, call.joined, call.collected, call.on_trial,
-                        call.no_gradient, state_->recovery(static_cast<std::int32_t>(i))});
+                        call.no_gradient, state_->recovery(static_cast<std::int32_t>(i)),
+                        call.forward});
   }
   return recorded;
-}
-
-// Of calls whose recompute was that of their mode, and all of it.
-void Session::tell_recompute_times(StepOutcome& outcome) {
-  std::map<std::pair<std::uint16_t, Mode>, LateSegment> sums;
-  for (const RecordedCall& call : recorded_calls()) {
-    if (call.mode == Mode::keep() || call.disturbed || call.collected || call.on_trial) continue;
-    if (call.recovery.empty()) continue;
-    LateSegment& sum = sums[{call.layer_class, call.mode}];
-    sum.layers = sum.time.empty() ? 1 : sum.layers + 1;
-    sum.time.add(call.recovery);
-  }
-  std::vector<LateSegment> late;
-  for (auto& [key, sum] : sums) {
-    sum.key = {SegmentKind::kRecompute, key.first, key.second, 0};
-    if (const auto seconds = sum.time.seconds()) {
-      if (*seconds <= 0) continue;
-      outcome.recomputes.push_back(
-          {key.first, key.second, *seconds / static_cast<double>(sum.layers)});
-    } else {
-      late.push_back(std::move(sum));
-    }
-  }
-  late_times_.add(context_, std::move(late));
 }
 
 WorkTimer Session::timer_of_step() const {
@@ -261,7 +239,10 @@ StepReport Session::end_step() {
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record && !call_failed_ && calls_.size() == structure_.layers.size()) {
-        tell_recompute_times(outcome);
+        StepTimes times = sum_times(recorded_calls());
+        outcome.forwards = std::move(times.forwards);
+        outcome.recomputes = std::move(times.recomputes);
+        late_times_.add(context_, std::move(times.late));
       }
       options_.policy->end_step(outcome);
     });

@@ -125,7 +125,8 @@ class Session final : public Handle {
     bool collected = false;  // searched for its class's menu
     bool on_trial = false;
     bool no_gradient = false;  // flows through it
-    double forward_us = 0;
+    double forward_us = 0;     // on the host
+    WorkTime forward;          // where it is not recorded
   };
   // The layer that this thread is inside of.
   struct OpenLayer {
@@ -134,6 +135,7 @@ class Session final : public Handle {
     bool continues = false;        // the next layer joins the frame
     std::vector<at::Tensor> inputs;
     std::chrono::steady_clock::time_point began;
+    WorkInstant work_began;
     LayerDepth depth;
   };
 
@@ -164,7 +166,6 @@ class Session final : public Handle {
                     const std::vector<at::Tensor>& outputs);
   [[nodiscard]] StepStructure structure_of_step() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
-  void tell_recompute_times(StepOutcome& outcome);
   [[nodiscard]] WorkTimer timer_of_step() const;
   void learn_times();
   void learn_late_times();

@@ -23,6 +23,17 @@ struct HarnessStep {
   ControllerState state = ControllerState::kLearning;
 };
 
+// The plan's modes by their places in the costs.
+inline std::vector<std::uint8_t> choice_of(const Plan& plan, const StepCosts& costs) {
+  std::vector<std::uint8_t> choice;
+  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+    const auto& modes = costs.layers[i].modes;
+    const auto found = std::ranges::find(modes, plan.modes[i], &LayerModeCosts::mode);
+    choice.push_back(static_cast<std::uint8_t>(found - modes.begin()));
+  }
+  return choice;
+}
+
 class Harness {
  public:
   explicit Harness(const SyntheticSpec& spec, const ControllerOptions& options = {})
@@ -58,14 +69,7 @@ class Harness {
   [[nodiscard]] double true_extra_seconds(const HarnessStep& step) const {
     const StepContext& context = step.outcome.context;
     const StepCosts costs = model.true_costs(context.shape, context.gradients_present);
-    std::vector<std::uint8_t> choice;
-    for (std::size_t i = 0; i < costs.layers.size(); ++i) {
-      const auto& modes = costs.layers[i].modes;
-      const auto found =
-          std::ranges::find(modes, step.decision.plan->modes[i], &LayerModeCosts::mode);
-      choice.push_back(static_cast<std::uint8_t>(found - modes.begin()));
-    }
-    return step_extra_seconds(costs, choice);
+    return step_extra_seconds(costs, choice_of(*step.decision.plan, costs));
   }
 
   // `share` of the way from the least peak to keeping all, at this shape.
@@ -94,7 +98,13 @@ class Harness {
       times.push_back(
           {{SegmentKind::kRecompute, time.layer_class, time.mode, 0}, shape, time.seconds});
     }
+    for (const ForwardTime& time : outcome.forwards) {
+      times.push_back(
+          {{SegmentKind::kForward, time.layer_class, Mode::keep(), 0}, shape, time.seconds});
+    }
+    for (SegmentTime& time : times) time.step = outcome.context.step;
     outcome.recomputes.clear();
+    outcome.forwards.clear();
     return times;
   }
 

@@ -37,6 +37,62 @@ TEST(ControllerMenu, PlansOverTheMenuToTheByteAndBeatsKeepAndFull) {
   EXPECT_LT(with_menu, 0.6 * without);
 }
 
+// What other programs on the machine do to the times of a step they do to all of them.
+TEST(ControllerMenu, PlansAsWellOnAMachineWhosePaceChanges) {
+  double extra = 0;
+  double best = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SyntheticSpec spec{.menu_steps = 3, .pace_noise = 0.8, .seed = seed};
+    if (seed % 2 == 0) spec.encoder_layers = spec.decoder_layers = 4;
+    Harness harness(spec);
+    const ShapeKey longest = seed % 2 == 0 ? ShapeKey{8, 512, 512} : kLongest;
+    const Bytes budget = harness.budget_at(longest, 0.3);
+    const auto trace = lengths(80, seed);
+    const auto others = lengths(80, seed + 50);
+    for (std::size_t i = 0; i < trace.size(); ++i) {
+      const auto shape = seed % 2 == 0 ? ShapeKey{8, trace[i], others[i]} : ShapeKey{8, trace[i]};
+      const auto done = harness.step(shape, budget);
+      if (i < 20) continue;
+      extra += harness.true_extra_seconds(done);
+      best += harness.oracle(done.outcome.context).plan.predicted_extra_seconds;
+    }
+  }
+  EXPECT_LE(extra, 1.02 * best);
+}
+
+// Modes are compared by what they take of a forward, whichever steps they were measured in.
+TEST(ControllerMenu, PricesOfModesAreFreeOfTheMachinesPace) {
+  std::vector<double> errors;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Harness harness({.menu_steps = 3, .pace_noise = 0.8, .seed = seed});
+    const Bytes budget = harness.budget_at(kLongest, 0.3);
+    StepContext context;
+    for (const std::int64_t length : lengths(60, seed)) {
+      context = harness.step({8, length}, budget).outcome.context;
+    }
+    for (const std::int64_t length : {64, 160, 320, 512}) {
+      context.shape = {8, length};
+      const auto learned = harness.controller->costs(context);
+      ASSERT_TRUE(learned.has_value());
+      const StepCosts truth = harness.model.true_costs(context.shape, false);
+      const auto share = [](const StepCosts& costs, Mode mode) {
+        const auto& modes = costs.layers[1].modes;
+        const auto seconds = [&modes](Mode of) {
+          return std::ranges::find(modes, of, &LayerModeCosts::mode)->extra_seconds;
+        };
+        return seconds(mode) / seconds(Mode::full());
+      };
+      for (std::uint16_t k = 0; k < 3; ++k) {
+        const Mode mode = Mode::selective(k);
+        errors.push_back(std::abs(share(*learned, mode) / share(truth, mode) - 1));
+      }
+    }
+  }
+  std::ranges::sort(errors);
+  EXPECT_LE(errors[errors.size() / 2], 0.02);
+  EXPECT_LE(errors.back(), 0.1);
+}
+
 TEST(ControllerMenu, LearnsAllModesInFewSteps) {
   Harness harness({.menu_steps = 3});
   int learning = 0;

@@ -51,6 +51,42 @@ TEST(ControllerState, ARestoredStateGivesTheSameEstimates) {
   EXPECT_GT(ours->floor_peak_bytes, without->floor_peak_bytes);
 }
 
+// Times too; and a file from before they were relative is read as it was.
+TEST(ControllerState, ARestoredStateHasTheSamePrices) {
+  Harness taught({.menu_steps = 3, .pace_noise = 0.8});
+  const Bytes budget = taught.budget_at(kLongest, 0.3);
+  StepContext context;
+  for (const std::int64_t length : lengths(40, 6)) {
+    context = taught.step({8, length}, budget).outcome.context;
+  }
+  const auto prices = [&context](const Controller& controller) {
+    std::vector<double> out;
+    const auto costs = controller.costs(context);
+    if (!costs) return out;
+    for (const LayerModeCosts& mode : costs->layers[1].modes) out.push_back(mode.extra_seconds);
+    return out;
+  };
+  const std::string text = taught.controller->serialize("bert");
+  Harness reader({.menu_steps = 3});
+  reader.controller->on_structure(reader.model.structure());
+  ASSERT_TRUE(reader.controller->restore(text, "bert").has_value());
+  ASSERT_EQ(prices(*taught.controller).size(), 5U);
+  EXPECT_EQ(prices(*reader.controller), prices(*taught.controller));
+  const auto body = open_state(text, "bert");
+  ASSERT_TRUE(body.has_value());
+  const std::size_t begin = body->find("\ntimes ") + 1;
+  std::string before = *body;
+  before.erase(begin, body->find("predictor\n", begin) - begin);
+  ASSERT_TRUE(reader.controller->restore(seal_state(before, "bert"), "bert").has_value());
+  EXPECT_EQ(prices(*reader.controller).size(), 5U);
+  for (const char* times : {"times\n", "times -1\n", "times 99999999\n", "times 5\nab\ncd\n"}) {
+    std::string damaged = before;
+    damaged.insert(begin, times);
+    EXPECT_FALSE(reader.controller->restore(seal_state(damaged, "bert"), "bert").has_value())
+        << times;
+  }
+}
+
 TEST(ControllerState, RestoreSkipsTheWarmUp) {
   Harness taught({});
   const Bytes budget = taught.budget_at(kLongest, 0.4);

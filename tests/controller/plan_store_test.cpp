@@ -39,6 +39,15 @@ TEST(PlanStore, ABaseBeyondTheSlackNeedsANewPlan) {
   EXPECT_EQ(store.find(context_of(8, 4000), 2), nullptr) << "room for a faster plan";
 }
 
+TEST(PlanStore, NewTimesAreNothingToAPlanThatRecomputesNothing) {
+  PlanStore store({}, 0.9);
+  store.insert(context_of(8, 100), entry_of(context_of(8, 100), 10, true), 1);
+  store.insert(context_of(9, 100), entry_of(context_of(9, 100), 10, false), 1);
+  store.times_changed(1);
+  EXPECT_EQ(store.find(context_of(8, 100), 2), nullptr);
+  EXPECT_NE(store.find(context_of(9, 100), 2), nullptr);
+}
+
 // What the user still holds of the step before counts until the forward returns, and only there.
 TEST(PlanStore, WhatReturnsCountsUntilTheForwardReturns) {
   PlanStore store({}, 0.9);

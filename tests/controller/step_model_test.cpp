@@ -95,7 +95,7 @@ TEST(StepModel, NoModeIsDearerThanOneThatDoesMoreAgain) {
   EXPECT_DOUBLE_EQ(modes[3].extra_seconds, 5e-4);
   EXPECT_DOUBLE_EQ(modes[4].extra_seconds, 2e-3);
 
-  store.observe_times(kShape, {{0, Mode::selective(2), 3e-3}, {7, Mode::full(), 1.0}});
+  store.observe_times(kShape, {}, {{0, Mode::selective(2), 3e-3}, {7, Mode::full(), 1.0}});
   const auto again = build_step_model(store, layers_of({0}), request_at(kShape));
   EXPECT_DOUBLE_EQ(again->point.layers[0].modes[1].extra_seconds, 1e-3) << "measured anew";
   EXPECT_DOUBLE_EQ(again->point.layers[0].modes[2].extra_seconds, 2e-3) << "full takes no more";

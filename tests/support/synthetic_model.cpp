@@ -1,6 +1,8 @@
 #include "support/synthetic_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -43,6 +45,7 @@ struct SyntheticModel::Frame {
   bool revoked = false;
   bool began = false;
   std::int64_t held_bytes = 0;  // what a revocation frees
+  bool spoiled = false;  // what it took tells nothing of its mode
 };
 
 // One step in progress.
@@ -337,6 +340,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
            {part, net_of(part), peak_of(part), forward_seconds(shape, i)}});
     }
     run.record = record;
+    frame.spoiled = frame.revoked || joint;
     frame.revoked = true;  // nothing left to revoke
   }
   run.play({SegmentKind::kEpilogue, 0, Mode::keep(), present}, -1, epilogue(shape, gradients), 0,
@@ -346,10 +350,38 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
            optimizer(shape, steps, !optimizer_has_state_), 0, -1);
   optimizer_has_state_ = optimizer_has_state_ || steps;
   ++micro_step_;
+  tell_peak_and_times(decision, run);
+  return std::move(run.outcome);
+}
+
+// Times of a step that was not recorded, as the hook layer does; then all by the step's pace.
+void SyntheticModel::tell_peak_and_times(const StepDecision& decision, Run& run) {
   std::uniform_real_distribution<double> noise(-spec_.peak_noise, spec_.peak_noise);
   run.outcome.peak_bytes =
       Bytes(static_cast<std::int64_t>(static_cast<double>(run.peak) * (1 + noise(random_))));
-  return std::move(run.outcome);
+  const ShapeKey& shape = run.outcome.context.shape;
+  std::map<std::uint16_t, double> forwards;
+  std::map<std::pair<std::uint16_t, Mode>, double> recomputes;
+  for (int i = 0; !decision.record && i < layer_count(); ++i) {
+    const std::uint16_t layer_class = decodes(i) ? 1 : 0;
+    const Frame& frame = run.frames[static_cast<std::size_t>(i)];
+    forwards[layer_class] = forward_seconds(shape, i);
+    if (frame.mode == Mode::keep() || frame.spoiled) continue;
+    recomputes[{layer_class, frame.mode}] = extra_seconds(shape, i, frame.mode);
+  }
+  double pace = 1;
+  if (spec_.pace_noise > 0) {
+    std::uniform_real_distribution<double> exponent(-1, 1);
+    pace = std::pow(1 + spec_.pace_noise, exponent(random_));
+  }
+  for (const auto& [layer_class, seconds] : forwards) {
+    run.outcome.forwards.push_back({layer_class, pace * seconds});
+  }
+  for (const auto& [of, seconds] : recomputes) {
+    run.outcome.recomputes.push_back(
+        {of.first, of.second, pace * seconds, pace * forwards.at(of.first)});
+  }
+  for (SegmentObservation& item : run.outcome.segments) item.sample.seconds *= pace;
 }
 
 StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_present) const {

@@ -25,6 +25,7 @@ struct SyntheticSpec {
   bool offloads = false;              // true_costs has the mode
   bool holds_outputs = false;         // of a step until the next one's forward returns
   double peak_noise = 0;              // relative, uniform: of the measured peak only
+  double pace_noise = 0;  // all times of a step: by one factor up to 1 + this, or over it
   std::uint64_t seed = 1;
 };
 
@@ -69,6 +70,7 @@ class SyntheticModel {
   [[nodiscard]] std::vector<Frame> frames_of(const ShapeKey& shape, const Plan& plan) const;
   [[nodiscard]] Deltas joint_backward(const ShapeKey& shape, int layer, const Run& run,
                                       bool gradients) const;
+  void tell_peak_and_times(const StepDecision& decision, Run& run);
   [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients, int full_layers) const;
   void play_head(const Deltas& deltas, std::uint8_t variant, Run& run);
   [[nodiscard]] Deltas epilogue(const ShapeKey& shape, bool gradients) const;

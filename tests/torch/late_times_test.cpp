@@ -83,19 +83,22 @@ TEST_F(LateTimes, SegmentsOfARecordedStepAreToldAtOnceAndTheirTimesLater) {
   EXPECT_EQ(policy_->late.size(), 1U) << "told once";
 }
 
-TEST_F(LateTimes, OfStepsThatAreNotRecordedEveryEighthTellsWhatRecomputingTook) {
+TEST_F(LateTimes, OfStepsThatAreNotRecordedEveryEighthTellsWhatRunningLayersTook) {
   auto handle = attach_with(0);
   for (int i = 1; i <= 17; ++i) {
     train_step(*handle);
     SlowDevice::catch_up();
     EXPECT_TRUE(policy_->outcomes.back().recomputes.empty());
+    EXPECT_TRUE(policy_->outcomes.back().forwards.empty());
   }
   ASSERT_EQ(policy_->late.size(), 2U);
   for (const auto& times : policy_->late) {
-    ASSERT_EQ(times.size(), 1U);
-    EXPECT_EQ(times[0].key.kind, SegmentKind::kRecompute);
-    EXPECT_EQ(times[0].key.mode, Mode::full());
-    EXPECT_DOUBLE_EQ(times[0].seconds, 1e-3) << "the mean of two layers, of one stretch each";
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].key.kind, SegmentKind::kForward);
+    EXPECT_DOUBLE_EQ(times[0].seconds, 1e-3) << "the mean of four layers, of one stretch each";
+    EXPECT_EQ(times[1].key.kind, SegmentKind::kRecompute);
+    EXPECT_EQ(times[1].key.mode, Mode::full());
+    EXPECT_DOUBLE_EQ(times[1].seconds, 1e-3) << "the mean of two layers, of one stretch each";
   }
 }
 

@@ -29,7 +29,7 @@ TEST_F(SessionTest, AppliesThePlanAndTheGradientsStayTheSame) {
   EXPECT_EQ(report_.recomputed_layers, 2) << "two joint segments, recomputed once each";
 }
 
-TEST_F(SessionTest, TellsWhatRecomputingTookInStepsThatAreNotRecorded) {
+TEST_F(SessionTest, TellsWhatRunningLayersTookInStepsThatAreNotRecorded) {
   auto handle = attach_with(0);
   policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});
   policy_->plan->revocable = false;
@@ -39,6 +39,10 @@ TEST_F(SessionTest, TellsWhatRecomputingTookInStepsThatAreNotRecorded) {
   EXPECT_EQ(times[0].mode, Mode::full());
   EXPECT_GT(times[0].seconds, 0);
   EXPECT_LT(times[0].seconds, policy_->outcomes.back().seconds);
+  EXPECT_GT(times[0].forward_seconds, 0);
+  EXPECT_LT(times[0].forward_seconds, policy_->outcomes.back().seconds);
+  ASSERT_EQ(policy_->outcomes.back().forwards.size(), 1U);
+  EXPECT_GT(policy_->outcomes.back().forwards[0].seconds, 0);
   policy_->plan->joined = {0, 0, 0, 0};
   policy_->plan->modes = {Mode::full(), Mode::full(), Mode::keep(), Mode::keep()};
   policy_->plan->joined[1] = 1;
@@ -47,6 +51,7 @@ TEST_F(SessionTest, TellsWhatRecomputingTookInStepsThatAreNotRecorded) {
   policy_->record = true;
   train_step(*handle);
   EXPECT_TRUE(policy_->outcomes.back().recomputes.empty()) << "told by its segments";
+  EXPECT_TRUE(policy_->outcomes.back().forwards.empty());
 }
 
 TEST_F(SessionTest, LearnsTheStructureOnceAndNamesTheLastOfItsClass) {

@@ -1,0 +1,86 @@
+// What steps teach the segment store of times.
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "controller/segment_store.h"
+
+namespace pudica {
+namespace {
+
+// Its time is told by what it takes of its class's forward.
+bool is_relative(const SegmentKey& key) {
+  return key.kind == SegmentKind::kBackward || key.kind == SegmentKind::kRecompute;
+}
+
+struct Mean {
+  double sum = 0;
+  std::int64_t count = 0;
+
+  void add(double value) {
+    sum += value;
+    ++count;
+  }
+  [[nodiscard]] double value() const { return sum / static_cast<double>(count); }
+};
+
+}  // namespace
+
+// After the bytes: a segment that those have shown to be another is forgotten first.
+void SegmentStore::observe_relative_times(const StepOutcome& outcome) {
+  const ShapeKey& shape = outcome.context.shape;
+  std::map<std::uint16_t, Mean> by_class;
+  std::map<std::int32_t, double> by_layer;
+  for (const SegmentObservation& item : outcome.segments) {
+    if (item.key.kind != SegmentKind::kForward || !(item.sample.seconds > 0)) continue;
+    by_class[item.key.layer_class].add(item.sample.seconds);
+    by_layer[item.layer] = item.sample.seconds;
+  }
+  for (const auto& [layer_class, forward] : by_class) {
+    relative_times_.observe_forward(layer_class, shape, forward.value());
+  }
+  for (const SegmentObservation& item : outcome.segments) {
+    if (!is_relative(item.key)) continue;
+    const auto forward = by_layer.find(item.layer);
+    relative_times_.observe(normalized(item.key), shape, item.sample.seconds,
+                            forward == by_layer.end() ? 0 : forward->second);
+  }
+}
+
+void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,
+                                 const std::vector<RecomputeTime>& times) {
+  for (const ForwardTime& time : forwards) {
+    relative_times_.observe_forward(time.layer_class, shape, time.seconds);
+  }
+  for (const RecomputeTime& time : times) {
+    const SegmentKey key{SegmentKind::kRecompute, time.layer_class, time.mode, 0};
+    if (predictor_->distinct_shapes(key) == 0) continue;
+    predictor_->observe_time(key, shape, time.seconds);
+    relative_times_.observe(key, shape, time.seconds, time.forward_seconds);
+  }
+}
+
+void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
+  std::map<std::pair<std::uint64_t, std::uint16_t>, Mean> forwards;
+  std::map<std::uint64_t, const ShapeKey*> shapes;
+  for (const SegmentTime& time : times) {
+    shapes[time.step] = &time.shape;
+    if (time.key.kind == SegmentKind::kForward && time.seconds > 0) {
+      forwards[{time.step, time.key.layer_class}].add(time.seconds);
+    }
+  }
+  for (const auto& [of, forward] : forwards) {
+    relative_times_.observe_forward(of.second, *shapes.at(of.first), forward.value());
+  }
+  for (const SegmentTime& time : times) {
+    const SegmentKey key = normalized(time.key);
+    if (predictor_->distinct_shapes(key) == 0) continue;
+    predictor_->observe_time(key, time.shape, time.seconds);
+    if (!is_relative(key)) continue;
+    const auto forward = forwards.find({time.step, key.layer_class});
+    relative_times_.observe(key, time.shape, time.seconds,
+                            forward == forwards.end() ? 0 : forward->second.value());
+  }
+}
+
+}  // namespace pudica

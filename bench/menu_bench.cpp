@@ -225,6 +225,7 @@ int run(int argc, char** argv) {
     run_rounds(model, *handle, *policy, batch, arguments.calls, plans, kept_seconds);
     const double step = median(kept_seconds);
     std::vector<double> errors;
+    std::vector<double> errors_of_shares;  // each of its own step: free of the machine's pace
     std::vector<double> predicted;
     std::vector<double> measured;
     std::vector<double> halves[2];
@@ -237,9 +238,13 @@ int run(int argc, char** argv) {
       }
       apart.push_back(std::abs(halves[0].back() / halves[1].back() - 1));
       errors.push_back(std::abs(predicted.back() / measured.back() - 1));
+      const double share = plan.predicted_seconds / costs.step_seconds;
+      errors_of_shares.push_back(std::abs(share / measured.back() - 1));
     }
     const std::string at = " at " + std::to_string(kBatch) + "x" + std::to_string(length);
     report.add("error of predicted extra time" + at, "share", errors);
+    report.add("error, as shares of the predicted and the measured step" + at, "share",
+               errors_of_shares);
     report.add("rank correlation over 30 plans" + at, "", {rank_correlation(predicted, measured)});
     report.add("predicted extra time of the plans" + at, "step", predicted);
     report.add("measured extra time of the plans" + at, "step", measured);

@@ -107,7 +107,7 @@ struct StepOutcome {
   std::int64_t recomputed_layers = 0;     // layer calls run again, by plan or after a revocation
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
   Bytes host_peak_bytes{0};           // what layers of mode `offload` held in host memory
-  std::vector<ForwardTime> forwards;  // empty where recorded, as `recomputes`
+  std::vector<ForwardTime> forwards;  // of calls whose forward was nothing else
 };
 
 // Not thread-safe: one owner thread. Never throws for any sequence of valid calls.

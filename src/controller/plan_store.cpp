@@ -9,6 +9,10 @@ namespace {
 // A base that fell by less than this share of the budget is not worth a new plan.
 constexpr std::int64_t kWorthwhileShare = 400;
 
+bool keeps_all(const Plan& plan) {
+  return std::ranges::all_of(plan.modes, [](Mode mode) { return mode == Mode::keep(); });
+}
+
 }  // namespace
 
 PlanStore::PlanStore(const PlanCacheOptions& options, double ample_fraction)
@@ -27,8 +31,7 @@ const CachedPlan* PlanStore::find(const StepContext& context, std::uint64_t step
 
 bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const {
   if (entry.created_step <= predictions_step_) return false;
-  const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
-  if (could_be_faster && entry.created_step <= times_step_) return false;
+  if (entry.created_step <= times_step_ && !keeps_all(*entry.plan)) return false;
   if (context.budget_bytes <= Bytes(0)) return true;
   const std::int64_t growth = (context.base_bytes - entry.base_bytes).count();
   const std::int64_t returning = (context.returning_bytes - entry.returning_bytes).count();
@@ -40,6 +43,7 @@ bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const
     const double ample = ample_fraction_ * static_cast<double>(context.budget_bytes.count());
     if (static_cast<double>(predicted_peak(entry, context).count()) > ample) return false;
   }
+  const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
   const std::int64_t worthwhile = context.budget_bytes.count() / kWorthwhileShare;
   const bool limited_by_returning = until_return_room <= worthwhile;
   const std::int64_t shrink =

@@ -24,6 +24,9 @@ double volume(const ShapeKey& shape) {
   return size(0) * others;
 }
 
+// Of what a ratio is kept as: no volume makes a time of it that is too long to be one.
+constexpr double kUnit = 1e-9;
+
 bool is_time(double seconds) { return std::isfinite(seconds) && seconds > 0; }
 
 }  // namespace
@@ -52,7 +55,7 @@ void RelativeTimes::observe(const SegmentKey& key, const ShapeKey& shape, double
     forward_seconds = known ? known->seconds : 0;
     if (!is_time(forward_seconds)) return;
   }
-  give(key, shape, seconds / forward_seconds * volume(shape));
+  give(key, shape, kUnit * seconds / forward_seconds * volume(shape));
 }
 
 std::optional<RelativeTimes::Estimate> RelativeTimes::predict(const SegmentKey& key,
@@ -65,7 +68,7 @@ std::optional<RelativeTimes::Estimate> RelativeTimes::predict(const SegmentKey& 
   if (key.kind == SegmentKind::kForward) return Estimate{forward->seconds, forward->seconds_sigma};
   const auto relative = times_->predict(key, shape);
   if (!relative || !is_time(relative->seconds)) return std::nullopt;
-  const double unit = forward->seconds / volume(shape);
+  const double unit = forward->seconds / volume(shape) / kUnit;
   return Estimate{relative->seconds * unit, relative->seconds_sigma * unit};
 }
 

@@ -51,8 +51,8 @@ class RelativeTimes {
   void give(const SegmentKey& key, const ShapeKey& shape, double seconds);
 
   PredictorFactory factory_;
-  // Bytes are none. Seconds: of forwards as they are; of the others what the ratio is of the
-  // shape's volume, to which time fits are relative.
+  // Bytes are none. Seconds: of forwards as they are; of the others the ratio times the shape's
+  // volume, to which time fits are relative, in units of their own.
   std::unique_ptr<Predictor> times_;
 };
 

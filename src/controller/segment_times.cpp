@@ -13,6 +13,12 @@ bool is_relative(const SegmentKey& key) {
   return key.kind == SegmentKind::kBackward || key.kind == SegmentKind::kRecompute;
 }
 
+// A forward that nothing was added to: packing and copying out are part of a recovery's time.
+bool is_plain_forward(const SegmentKey& key) {
+  return key.kind == SegmentKind::kForward &&
+         (key.mode == Mode::keep() || key.mode == Mode::full());
+}
+
 struct Mean {
   double sum = 0;
   std::int64_t count = 0;
@@ -29,21 +35,20 @@ struct Mean {
 // After the bytes: a segment that those have shown to be another is forgotten first.
 void SegmentStore::observe_relative_times(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
-  std::map<std::uint16_t, Mean> by_class;
-  std::map<std::int32_t, double> by_layer;
+  std::map<std::uint16_t, Mean> forwards;
+  for (const ForwardTime& time : outcome.forwards) forwards[time.layer_class].add(time.seconds);
   for (const SegmentObservation& item : outcome.segments) {
-    if (item.key.kind != SegmentKind::kForward || !(item.sample.seconds > 0)) continue;
-    by_class[item.key.layer_class].add(item.sample.seconds);
-    by_layer[item.layer] = item.sample.seconds;
+    if (!outcome.forwards.empty() || !is_plain_forward(item.key)) continue;
+    if (item.sample.seconds > 0) forwards[item.key.layer_class].add(item.sample.seconds);
   }
-  for (const auto& [layer_class, forward] : by_class) {
+  for (const auto& [layer_class, forward] : forwards) {
     relative_times_.observe_forward(layer_class, shape, forward.value());
   }
   for (const SegmentObservation& item : outcome.segments) {
     if (!is_relative(item.key)) continue;
-    const auto forward = by_layer.find(item.layer);
+    const auto forward = forwards.find(item.key.layer_class);
     relative_times_.observe(normalized(item.key), shape, item.sample.seconds,
-                            forward == by_layer.end() ? 0 : forward->second);
+                            forward == forwards.end() ? 0 : forward->second.value());
   }
 }
 
@@ -65,7 +70,7 @@ void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
   std::map<std::uint64_t, const ShapeKey*> shapes;
   for (const SegmentTime& time : times) {
     shapes[time.step] = &time.shape;
-    if (time.key.kind == SegmentKind::kForward && time.seconds > 0) {
+    if (is_plain_forward(time.key) && time.seconds > 0) {
       forwards[{time.step, time.key.layer_class}].add(time.seconds);
     }
   }

@@ -64,10 +64,13 @@ std::unique_ptr<HostCopy> Frame::take_early(const OwnedStorage& owned) {
   });
   if (modified) return nullptr;
   const c10::Storage& storage = owned.slots.front()->tensor.storage();
-  const bool written = writes_->written(storage);
-  if (!options_.offload_habit->must_compare()) return written ? nullptr : std::move(found->copy);
+  const WriteWatch::Writes writes = writes_->writes(storage);
+  if (!options_.offload_habit->must_compare()) {
+    return writes == WriteWatch::Writes::kNone ? std::move(found->copy) : nullptr;
+  }
   ++early_compared_;
-  if (written || !options_.host->holds(*found->copy, storage)) return nullptr;
+  if (writes == WriteWatch::Writes::kCertain) return nullptr;
+  if (!options_.host->holds(*found->copy, storage)) return nullptr;
   ++early_equal_;
   return std::move(found->copy);
 }

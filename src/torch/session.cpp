@@ -232,15 +232,16 @@ StepReport Session::end_step() {
       outcome.host_peak_bytes = report.host_peak_bytes;
       outcome.searched = std::ranges::any_of(
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
+      const bool told = !call_failed_ && calls_.size() == structure_.layers.size();
+      StepTimes times = told ? sum_times(recorded_calls()) : StepTimes();
+      outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         StepProfile profile =
             build_profile(state_->recorder(), recorded_calls(), context_.gradients_present,
                           context_.waiting_forwards > 0);
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
-      } else if (!decision_.record && !call_failed_ && calls_.size() == structure_.layers.size()) {
-        StepTimes times = sum_times(recorded_calls());
-        outcome.forwards = std::move(times.forwards);
+      } else if (!decision_.record) {
         outcome.recomputes = std::move(times.recomputes);
         late_times_.add(context_, std::move(times.late));
       }

@@ -126,7 +126,7 @@ class Session final : public Handle {
     bool on_trial = false;
     bool no_gradient = false;  // flows through it
     double forward_us = 0;     // on the host
-    WorkTime forward;          // where it is not recorded
+    WorkTime forward;          // without what a frame does at its end
   };
   // The layer that this thread is inside of.
   struct OpenLayer {

@@ -214,7 +214,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
     registry_->make_room(decision_.plan->forward_need_bytes[call.place]);
   }
   open->began = Clock::now();
-  if (!decision_.record) open->work_began = timer_.now();
+  open->work_began = timer_.now();
   if (!unproven && is_hook_free(call)) {
     close_segment();
   } else {
@@ -234,7 +234,7 @@ void Session::leave_layer(const std::vector<at::Tensor>& outputs) noexcept {
 void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   const std::size_t ordinal = open_layer_->ordinal;
   Call& call = calls_[ordinal];
-  if (!decision_.record) call.forward.add(open_layer_->work_began, timer_.now());
+  call.forward.add(open_layer_->work_began, timer_.now());
   if (const std::shared_ptr<Frame>& frame = open_layer_->frame) {
     frame->end_part(outputs);
     if (open_layer_->continues) {

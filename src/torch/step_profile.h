@@ -28,7 +28,7 @@ struct RecordedCall {
   // its backward is empty.
   bool no_gradient = false;
   WorkTime recovery;  // by tape, or by running it again; from the host with `offload`
-  WorkTime forward;   // where the step is not recorded
+  WorkTime forward;   // without what its frame did at its end
 };
 
 // The time of a segment that a device had not come to when its step ended.

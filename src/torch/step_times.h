@@ -1,4 +1,4 @@
-// What the layers of a step took that was not recorded.
+// What the layers of a step took, without its record.
 #pragma once
 
 #include <vector>

@@ -31,11 +31,11 @@ OperatorFacts read_facts(const c10::FunctionSchema& schema) {
   const bool own = facts.name.starts_with(kOwn);
   if (own) facts.name = facts.name.substr(kOwn.size());
   facts.makes_empty = facts.name.starts_with("empty") || facts.name.starts_with("new_empty");
+  facts.foreign = !own || schema.is_vararg() || schema.is_varret();
   // Batch norm writes its running statistics although its schema does not say so.
-  facts.not_repeatable = !own || facts.name == "set_" || facts.name == "resize_" ||
+  facts.not_repeatable = facts.foreign || facts.name == "set_" || facts.name == "resize_" ||
                          facts.name == "resize_as_" ||
-                         facts.name.find("batch_norm") != std::string::npos || schema.is_vararg() ||
-                         schema.is_varret();
+                         facts.name.find("batch_norm") != std::string::npos;
   facts.only_views = !facts.writes_any && !schema.returns().empty();
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr) facts.only_views = false;

@@ -20,6 +20,7 @@ struct OperatorFacts {
   bool writes_any = false;
   bool only_views = false;      // every result is a view of an argument: nothing to record
   bool makes_empty = false;     // its result is not written: what fills it may be unseen
+  bool foreign = false;         // not torch's own: its schema is not relied on
   bool not_repeatable = false;  // never run again: not aten, storage changers, hidden writers
 };
 

@@ -78,7 +78,8 @@ TEST(ControllerMenu, PricesOfModesAreFreeOfTheMachinesPace) {
       const auto share = [](const StepCosts& costs, Mode mode) {
         const auto& modes = costs.layers[1].modes;
         const auto seconds = [&modes](Mode of) {
-          return std::ranges::find(modes, of, &LayerModeCosts::mode)->extra_seconds;
+          const auto found = std::ranges::find(modes, of, &LayerModeCosts::mode);
+          return found == modes.end() ? 0 : found->extra_seconds;
         };
         return seconds(mode) / seconds(Mode::full());
       };

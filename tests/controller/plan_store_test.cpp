@@ -43,9 +43,15 @@ TEST(PlanStore, NewTimesAreNothingToAPlanThatRecomputesNothing) {
   PlanStore store({}, 0.9);
   store.insert(context_of(8, 100), entry_of(context_of(8, 100), 10, true), 1);
   store.insert(context_of(9, 100), entry_of(context_of(9, 100), 10, false), 1);
+  CachedPlan cheapest = entry_of(context_of(10, 100), 10, true);
+  Plan plan = *cheapest.plan;
+  plan.predicted_extra_seconds = 0;  // over the cheapest mode, where none keeps
+  cheapest.plan = std::make_shared<const Plan>(plan);
+  store.insert(context_of(10, 100), cheapest, 1);
   store.times_changed(1);
   EXPECT_EQ(store.find(context_of(8, 100), 2), nullptr);
   EXPECT_NE(store.find(context_of(9, 100), 2), nullptr);
+  EXPECT_EQ(store.find(context_of(10, 100), 2), nullptr);
 }
 
 // What the user still holds of the step before counts until the forward returns, and only there.

@@ -45,7 +45,7 @@ struct SyntheticModel::Frame {
   bool revoked = false;
   bool began = false;
   std::int64_t held_bytes = 0;  // what a revocation frees
-  bool spoiled = false;  // what it took tells nothing of its mode
+  bool spoiled = false;         // what it took tells nothing of its mode
 };
 
 // One step in progress.
@@ -354,7 +354,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
   return std::move(run.outcome);
 }
 
-// Times of a step that was not recorded, as the hook layer does; then all by the step's pace.
+// Times as the hook layer tells them; then all by the step's pace.
 void SyntheticModel::tell_peak_and_times(const StepDecision& decision, Run& run) {
   std::uniform_real_distribution<double> noise(-spec_.peak_noise, spec_.peak_noise);
   run.outcome.peak_bytes =
@@ -362,11 +362,11 @@ void SyntheticModel::tell_peak_and_times(const StepDecision& decision, Run& run)
   const ShapeKey& shape = run.outcome.context.shape;
   std::map<std::uint16_t, double> forwards;
   std::map<std::pair<std::uint16_t, Mode>, double> recomputes;
-  for (int i = 0; !decision.record && i < layer_count(); ++i) {
+  for (int i = 0; i < layer_count(); ++i) {
     const std::uint16_t layer_class = decodes(i) ? 1 : 0;
     const Frame& frame = run.frames[static_cast<std::size_t>(i)];
     forwards[layer_class] = forward_seconds(shape, i);
-    if (frame.mode == Mode::keep() || frame.spoiled) continue;
+    if (decision.record || frame.mode == Mode::keep() || frame.spoiled) continue;
     recomputes[{layer_class, frame.mode}] = extra_seconds(shape, i, frame.mode);
   }
   double pace = 1;

@@ -330,6 +330,40 @@ TEST_F(EarlyCopies, WritesInsideOfListsAndByOutArgumentsAreSeen) {
   }
 }
 
+// What was copied when it was saved first is no better for having been saved again.
+TEST_F(EarlyCopies, AWriteBetweenTwoSavesOfATensorCountsForTheFirst) {
+  const Function plain = [](const at::Tensor& x) {
+    const at::Tensor y = x.exp();
+    return y.sigmoid().sum();
+  };
+  for (int i = 0; i < 4; ++i) gradient(plain, input_);
+  ASSERT_GT(begun_early(), 0);
+  const Function writes = [](const at::Tensor& x) {
+    const at::Tensor y = x.exp();
+    y.variable_data().mul_(2);
+    { const at::Tensor unused = y.sin(); }
+    return y.sum();
+  };
+  const at::Tensor expected = gradient(writes, input_, /*offload=*/false);
+  EXPECT_TRUE(at::equal(expected, gradient(writes, input_)));
+}
+
+TEST_F(EarlyCopies, AClassWithABatchNormHasThemToo) {
+  at::Tensor mean = at::zeros({64});
+  at::Tensor variance = at::ones({64});
+  const Function layer = [&](const at::Tensor& x) {
+    const at::Tensor y = x.sin().exp();
+    return at::batch_norm(y, {}, {}, mean, variance, /*training=*/true, 0.1, 1e-5,
+                          /*cudnn_enabled=*/false)
+        .sigmoid()
+        .sum();
+  };
+  const at::Tensor expected = gradient(layer, input_, /*offload=*/false);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(expected, gradient(layer, input_))) << i;
+  EXPECT_GT(begun_early(), 0);
+  EXPECT_EQ(begun(), begun_early());
+}
+
 TEST_F(EarlyCopies, FollowCallsThatSaveOtherTensors) {
   const auto layer_of = [](int sines) {
     return [sines](const at::Tensor& x) {

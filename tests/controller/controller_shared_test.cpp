@@ -15,16 +15,6 @@ void learn(Harness& harness) {
   }
 }
 
-std::vector<std::uint8_t> choice_of(const StepCosts& costs, const Plan& plan) {
-  std::vector<std::uint8_t> choice;
-  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
-    const auto& modes = costs.layers[i].modes;
-    const auto found = std::ranges::find(modes, plan.modes[i], &LayerModeCosts::mode);
-    choice.push_back(static_cast<std::uint8_t>(found - modes.begin()));
-  }
-  return choice;
-}
-
 std::int64_t held_after_forward(const StepCosts& costs, const std::vector<std::uint8_t>& choice) {
   std::int64_t live = 0;
   for (std::size_t i = 0; i < choice.size(); ++i) {
@@ -43,7 +33,7 @@ TEST(ControllerShared, TheFirstForwardLeavesRoomForTheSecond) {
     StepContext context = harness.model.context(kShape, budget);
     context.following_forwards = 1;
     const PlanPtr first = harness.controller->begin_step(context).plan;
-    const auto first_choice = choice_of(costs, *first);
+    const auto first_choice = choice_of(*first, costs);
     EXPECT_EQ(first->modes.size(), costs.layers.size());
     EXPECT_TRUE(first->revocable);
     EXPECT_FALSE(first->predicts_peak());
@@ -53,7 +43,7 @@ TEST(ControllerShared, TheFirstForwardLeavesRoomForTheSecond) {
     context.waiting_forwards = 1;
     context.base_bytes += Bytes(held_after_forward(costs, first_choice));
     const PlanPtr second = harness.controller->begin_step(context).plan;
-    const std::int64_t peak = step_peak_bytes(costs, choice_of(costs, *second));
+    const std::int64_t peak = step_peak_bytes(costs, choice_of(*second, costs));
     EXPECT_LE(context.base_bytes + Bytes(peak), budget);
     EXPECT_EQ(harness.controller->snapshot().counters.infeasible_steps, 0);
   }

@@ -307,6 +307,20 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
   return true;
 }
 
+// Behind the line that says how long they are, of at most `most` bytes.
+Result<void> SegmentStore::restore_times(std::istringstream& words, std::istringstream& in,
+                                         std::size_t most) {
+  const Error corrupt{ErrorCode::kCorrupt, "learned state: its times are cut off"};
+  std::size_t size = 0;
+  if (!(words >> size) || size > most) return corrupt;
+  std::string times(size, '\0');
+  if (!in.read(times.data(), static_cast<std::streamsize>(size))) return corrupt;
+  in.ignore(1);
+  auto done = relative_times_.restore(times);
+  if (!done) return done.error().with_context("learned state: times");
+  return {};
+}
+
 Result<void> SegmentStore::restore(const std::string& text) {
   std::istringstream in(text);
   const Error corrupt{ErrorCode::kCorrupt, "learned state: a line of the segment store is damaged"};
@@ -315,13 +329,7 @@ Result<void> SegmentStore::restore(const std::string& text) {
     std::string what;
     words >> what;
     if (what == "times") {  // files of before do not have them
-      std::size_t size = 0;
-      if (!(words >> size) || size > text.size()) return corrupt;
-      std::string times(size, '\0');
-      if (!in.read(times.data(), static_cast<std::streamsize>(size))) return corrupt;
-      in.ignore(1);
-      auto done = relative_times_.restore(times);
-      if (!done) return done.error().with_context("learned state: times");
+      if (auto done = restore_times(words, in, text.size()); !done) return done;
       continue;
     }
     if (what != "predictor") {

@@ -118,6 +118,7 @@ class SegmentStore {
   void observe_relative_times(const StepOutcome& outcome);
   void take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
             double forget_above, ObserveReport& report);
+  Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);
   bool restore_line(const std::string& what, std::istringstream& words);
   [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
   double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;

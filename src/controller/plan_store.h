@@ -27,7 +27,7 @@ class PlanStore {
   void available_changed(Bytes shrink);
   // Predictions made up to `step` may no longer hold.
   void predictions_changed(std::uint64_t step) { predictions_step_ = step; }
-  // Likewise of times alone: plans that recompute nothing still hold.
+  // Likewise of times alone: plans that keep everything still hold.
   void times_changed(std::uint64_t step) { times_step_ = step; }
   void record_measured(const StepContext& context, Bytes peak_bytes);
   void erase(const StepContext& context);

@@ -233,12 +233,12 @@ StepReport Session::end_step() {
       outcome.searched = std::ranges::any_of(
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
       const bool told = !call_failed_ && calls_.size() == structure_.layers.size();
-      StepTimes times = told ? sum_times(recorded_calls()) : StepTimes();
+      const std::vector<RecordedCall> calls = recorded_calls();
+      StepTimes times = told ? sum_times(calls) : StepTimes();
       outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
-        StepProfile profile =
-            build_profile(state_->recorder(), recorded_calls(), context_.gradients_present,
-                          context_.waiting_forwards > 0);
+        StepProfile profile = build_profile(state_->recorder(), calls, context_.gradients_present,
+                                            context_.waiting_forwards > 0);
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record) {

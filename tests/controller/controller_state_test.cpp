@@ -78,7 +78,10 @@ TEST(ControllerState, ARestoredStateHasTheSamePrices) {
   std::string before = *body;
   before.erase(begin, body->find("predictor\n", begin) - begin);
   ASSERT_TRUE(reader.controller->restore(seal_state(before, "bert"), "bert").has_value());
-  EXPECT_EQ(prices(*reader.controller).size(), 5U);
+  const std::vector<double> in_seconds = prices(*reader.controller);
+  EXPECT_EQ(in_seconds.size(), 5U);
+  EXPECT_EQ(std::ranges::count_if(in_seconds, [](double price) { return price > 1e-6; }), 4);
+  EXPECT_NE(in_seconds, prices(*taught.controller)) << "there are no ratios in it";
   for (const char* times : {"times\n", "times -1\n", "times 99999999\n", "times 5\nab\ncd\n"}) {
     std::string damaged = before;
     damaged.insert(begin, times);

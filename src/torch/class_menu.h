@@ -33,7 +33,8 @@ std::string to_string(const MenuStep& step);
 struct ClassMenu {
   static constexpr std::uint64_t kNone = StepStructure::Menu::kNone;
   std::uint64_t id = 0;  // of its operators and steps: equal in every process; more than kNone
-  std::uint64_t signature = 0;       // of the operators it is for
+  std::uint64_t signature = 0;          // of the operators it is for
+  std::vector<std::uint64_t> sequence;  // Tape::sequence() of them
   std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more work
   std::vector<std::uint32_t> order;  // every candidate, least work per byte first
   std::vector<double> order_price_us;  // microseconds per byte of each, in that order

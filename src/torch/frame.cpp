@@ -161,6 +161,14 @@ void Frame::abort_part() noexcept {
   open_part_.reset();
   const std::lock_guard lock(mutex_);
   options_.on_trial = false;
+  try {
+    take_back();
+  } catch (const std::exception&) {
+    // They are lost: who asks for one runs the functions again.
+    for (Slot& slot : slots_) {
+      if (is_let_go(slot)) slot.tensor = at::Tensor();
+    }
+  }
   tape_.reset();
   early_slots_.clear();
   while (!early_copies_.empty()) drop_early(early_copies_.back().slot);
@@ -204,12 +212,14 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
   slots_.push_back(std::move(slot));
   const std::size_t index = slots_.size() - 1;
   if (!early_slots_.empty() && state_ == State::kRunning) copy_early(index);
+  if (tape_ && state_ == State::kRunning && tape_->follows()) let_go_early(index);
   return index;
 }
 
 at::Tensor Frame::unpack(std::size_t index) {
   const std::lock_guard lock(mutex_);
   touched_task_ = torch::autograd::get_current_graph_task_id();
+  if (state_ == State::kRunning) take_back();  // a backward inside the layer
   if (slots_[index].taped) return unpack_taped(index);
   if (slots_[index].hosted >= 0) return unpack_hosted(index);
   if (!slots_[index].tensor.defined()) recompute();

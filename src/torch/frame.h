@@ -89,8 +89,9 @@ struct FrameOptions {
 // Three strategies recover slots. Offload: from copies in host memory. Rerun: the frame's functions
 // run again; random state, autocast state and buffers are put back around it, and what it saves is
 // compared with what the forward saved. Tape (state taped): each slot by just the operators it
-// needs, when it is asked for; nothing of the user's runs again. All slots stay until the layer
-// ends; what is dropped is decided there, when it is known what the call did.
+// needs, when it is asked for; nothing of the user's runs again. While the call does what its class
+// is known to do, what is to be dropped goes as it is saved; the last word is said when the layer
+// ends, and it is known what the call did.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   static std::shared_ptr<Frame> make(FrameOptions options);
@@ -216,9 +217,22 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] bool inputs_unchanged() const;
   void drop_all_slots();
 
-  // The tape's part (frame_tape.cpp).
+  // The tape's part (frame_tape.cpp, frame_let_go.cpp).
   void begin_tape(const std::vector<at::Tensor>& inputs);
+  // Of the class's menu; null: none.
+  [[nodiscard]] const MenuStep* menu_step() const;
+  void follow_menu();
+  [[nodiscard]] bool is_let_go(const Slot& slot) const;
+  void let_go_early(std::size_t index) noexcept;
+  // The call is not what it seemed to be: all that went is held again. Throws what operators throw;
+  // may then be called again.
+  void take_back();
   void settle_tape();
+  // Whether the call is one that the menu is for.
+  [[nodiscard]] bool fits_menu();
+  // False: it cannot be, and nothing has changed.
+  [[nodiscard]] bool drop_by_menu();
+  [[nodiscard]] std::vector<c10::Storage> bytes_of_slots() const;  // by storage
   [[nodiscard]] StorageSet storages_of(const std::vector<std::uint32_t>& slots,
                                        const StorageSet& allowed) const;
   void pack_bits(const std::vector<std::uint32_t>& slots, std::vector<c10::Storage>& bytes_of,

@@ -46,6 +46,7 @@ void Frame::begin_tape(const std::vector<at::Tensor>& inputs) {
   if (options_.tapes == nullptr || parts_.size() > 1 || !tape_available()) return;
   tape_ = std::make_unique<Tape>(options_.device, options_.tapes->wants_collection());
   tape_->arguments(inputs);
+  follow_menu();
 }
 
 StorageSet Frame::storages_of(const std::vector<std::uint32_t>& slots,
@@ -65,19 +66,26 @@ void Frame::pack_bits(const std::vector<std::uint32_t>& slots, std::vector<c10::
     if (slot >= slots_.size() || slots_[slot].storage == Tape::kNone) continue;
     const auto storage = static_cast<std::size_t>(slots_[slot].storage);
     Tape::Stored& stored = tape_->stored()[storage];
-    if (stored.external || stored.escapes || stored.saved_early || !bytes_of[storage]) continue;
+    packed[storage] = stored.bits.has_value();
+    if (stored.bits || stored.external || stored.escapes || stored.saved_early) continue;
+    if (!bytes_of[storage]) continue;
     stored.bits = encode_bits(bytes_of[storage], stored.item_bytes);
     packed[storage] = stored.bits.has_value();
   }
 }
 
-void Frame::settle_tape() {
+std::vector<c10::Storage> Frame::bytes_of_slots() const {
   std::vector<c10::Storage> bytes_of(tape_->stored().size());
   for (const Slot& slot : slots_) {
-    if (slot.storage == Tape::kNone || !slot.tensor.defined()) continue;
+    if (slot.storage == Tape::kNone || !slot.tensor.defined() || is_let_go(slot)) continue;
     bytes_of[static_cast<std::size_t>(slot.storage)] = slot.tensor.storage();
   }
+  return bytes_of;
+}
+
+void Frame::settle_tape() {
   if (options_.tapes->wants_collection()) {
+    const std::vector<c10::Storage> bytes_of = bytes_of_slots();
     if (!has_room_to_search(bytes_of, options_.device)) {
       tape_.reset();
       return;
@@ -92,17 +100,25 @@ void Frame::settle_tape() {
     tape_.reset();
     return;
   }
-  menu_ = options_.tapes->menu();
-  if (!menu_ || tape_->incomplete() || tape_->signature() != menu_->signature) {
-    if (menu_) options_.tapes->met_stranger();
+  if (!fits_menu() || !drop_by_menu()) {
+    take_back();
     tape_.reset();
-    return;
   }
+}
+
+bool Frame::fits_menu() {
+  if (!menu_) menu_ = options_.tapes->menu();
+  if (!menu_) return false;
+  const bool fits = !tape_->incomplete() && tape_->signature() == menu_->signature;
+  if (!fits) options_.tapes->met_stranger();
+  return fits;
+}
+
+bool Frame::drop_by_menu() {
   const StorageSet recoverable = tape_->recoverable();
   static const MenuStep kNothing;
-  const auto step_index = static_cast<std::size_t>(options_.menu_step);
-  const bool has_step = options_.menu_step >= 0 && step_index < menu_->steps.size();
-  const MenuStep& step = has_step ? menu_->steps[step_index] : kNothing;
+  const MenuStep* const planned = menu_step();
+  const MenuStep& step = planned != nullptr ? *planned : kNothing;
   const StorageSet dropped = storages_of(step.dropped, recoverable);
   const bool revocable = options_.registry != nullptr;
   StorageSet candidates = revocable ? storages_of(menu_->order, recoverable) : dropped;
@@ -111,11 +127,14 @@ void Frame::settle_tape() {
     candidates[k] = candidates[k] || dropped[k];
     pinned[k] = candidates[k] && !dropped[k];
   }
-  const Closure closure = tape_->closure(candidates);
-  if (!closure.feasible) {
-    tape_.reset();
-    return;
+  for (const Slot& slot : slots_) {
+    if (!is_let_go(slot)) continue;
+    const auto storage = static_cast<std::size_t>(slot.storage);
+    if (!dropped[storage] && !tape_->stored()[storage].bits) return false;
   }
+  const Closure closure = tape_->closure(candidates);
+  if (!closure.feasible) return false;
+  std::vector<c10::Storage> bytes_of = bytes_of_slots();
   StorageSet packed(candidates.size(), false);
   const WorkInstant begin = options_.timer.now();
   pack_bits(step.packed, bytes_of, packed);
@@ -133,6 +152,7 @@ void Frame::settle_tape() {
     slot.taped = true;
   }
   state_ = State::kTaped;
+  return true;
 }
 
 at::Tensor Frame::unpack_taped(std::size_t index) {

@@ -16,9 +16,10 @@
 namespace pudica::hooks {
 namespace {
 
-constexpr std::size_t kMostExhaustive = 10;  // candidates: all their subsets are tried
-constexpr std::size_t kMostCandidates = 48;  // the largest ones
-constexpr double kLeastShare = 0.01;         // of the layer's saved bytes
+constexpr std::size_t kMostExhaustive = 10;              // candidates: all their subsets are tried
+constexpr std::size_t kMostCandidates = 48;              // the largest ones
+constexpr double kLeastShare = 0.01;                     // of the layer's saved bytes
+constexpr std::uint64_t kRules = 0x9e3779b97f4a7c15ULL;  // changes with what a mode's peaks mean
 
 struct Candidate {
   std::uint32_t slot = 0;
@@ -78,6 +79,7 @@ class MenuFinder {
     thin(hull, most_steps);
     auto menu = std::make_shared<ClassMenu>();
     menu->signature = tape_.signature();
+    menu->sequence = tape_.sequence();
     for (const Point& point : hull) menu->steps.push_back(step_of(point));
     add_order(*menu);
     if (menu->steps.empty()) return nullptr;
@@ -366,7 +368,8 @@ class MenuFinder {
   }
 
   static std::uint64_t id_of(const ClassMenu& menu) {
-    std::uint64_t id = menu.signature;
+    // What was measured under other rules of when bytes go is not of this menu.
+    std::uint64_t id = menu.signature ^ kRules;
     const auto mix = [&id](std::uint64_t value) { id = (id ^ value) * 0x100000001b3ULL; };
     for (const MenuStep& step : menu.steps) {
       mix(step.dropped.size());

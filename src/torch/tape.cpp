@@ -145,11 +145,13 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   if (keys.has(c10::DispatchKey::Python)) {
     incomplete_ = true;
+    deviate();
     run_below_tape(op, keys, stack);
     return;
   }
   const OperatorFacts& facts = facts_of(op);
   signature_ = (signature_ ^ facts.hash) * 0x100000001b3ULL;
+  check_sequence();
   if (facts.only_views) {
     run_below_tape(op, keys, stack);
     return;
@@ -167,6 +169,7 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       random = random || value.isGenerator();
       entry.arguments.push_back(hold_argument(entry, value, static_cast<std::uint16_t>(i)));
     }
+    check_writes(entry);
   }
   const RandomState before = RandomState::now(device_);
   if (timed_) synchronize(device_);

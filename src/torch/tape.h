@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -41,8 +43,8 @@ struct Closure {
 // was not made by a recorded operator is external (inputs, parameters): it is held, never
 // recovered.
 //
-// Life: recording (record, slot, escape), then keep() prunes it to what may have to be recovered,
-// then recover() and collect(). Not thread-safe: the frame's mutex guards it.
+// Life: recording (record, slot, escape; let_go and take_back), then keep() prunes it to what may
+// have to be recovered, then recover() and collect(). Not thread-safe: the frame's mutex guards it.
 class Tape final : public OperatorObserver {
  public:
   static constexpr std::int32_t kNone = -1;
@@ -92,6 +94,10 @@ class Tape final : public OperatorObserver {
     c10::Storage live;  // its bytes at `live_version`
     std::int32_t live_version = kNone;
     std::optional<Bits> bits;  // its final bytes
+    // While recording:
+    bool let_go = false;                 // of the saved tensors only this tape can give it back
+    bool relied_on = false;              // let go, or read by what gives back what was
+    std::int32_t rerun_version = kNone;  // up to which that makes it again
   };
 
   // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
@@ -111,6 +117,25 @@ class Tape final : public OperatorObserver {
   [[nodiscard]] bool incomplete() const { return incomplete_; }
   // Of the sequence of operators; equal calls have equal numbers.
   [[nodiscard]] std::uint64_t signature() const { return signature_; }
+
+  // By operator, the signature up to it. Only where `timed`.
+  [[nodiscard]] const std::vector<std::uint64_t>& sequence() const { return sequence_; }
+
+  // While recording, so that a saved storage need not stay until the layer ends. `sequence` is that
+  // of the calls for which it is known what may go; `before_deviation` is called once, before an
+  // operator runs that is not the next of it or that writes what was relied on: it must take back
+  // all that was let go. Both must outlive the recording.
+  void follow(const std::vector<std::uint64_t>& sequence, std::function<void()> before_deviation);
+  [[nodiscard]] bool follows() const { return followed_ != nullptr; }
+  // The storage is no longer held for its slots; what recovering it reads is. False: it has to
+  // stay, as far as is known now.
+  bool let_go(std::int32_t storage);
+  // Likewise, held as bits. False: it has more than two values.
+  bool let_go_as_bits(std::int32_t storage);
+  // What was let go: its own bytes where anybody still has them, recovered otherwise.
+  c10::Storage take_back(std::int32_t storage);
+  // All of it is back: nothing is held, nor let go any more.
+  void end_following();
 
   // Saved storages that can be recovered exactly as far as the tape tells.
   [[nodiscard]] StorageSet recoverable() const;
@@ -148,6 +173,17 @@ class Tape final : public OperatorObserver {
   std::int32_t add(const at::Tensor& tensor, bool external);
   at::Tensor refer(Entry& entry, const at::Tensor& tensor, Reference where);
   c10::IValue hold_argument(Entry& entry, const c10::IValue& value, std::uint16_t argument);
+  // What giving back a storage takes: others up to a version, made again, and others as they are.
+  struct Rerun {
+    std::unordered_map<std::int32_t, std::int32_t> versions;
+    std::unordered_set<std::int32_t> held;
+  };
+
+  [[nodiscard]] bool can_be_relied_on(const Reference& reference) const;
+  bool plan_rerun(std::int32_t storage, Rerun& plan) const;
+  void check_sequence();
+  void check_writes(const Entry& entry);
+  void deviate();
   void note_results(std::int32_t entry, const torch::jit::Stack& stack, std::size_t base,
                     bool& matters);
   [[nodiscard]] bool written_by(const Stored& stored, std::int32_t version,
@@ -163,6 +199,10 @@ class Tape final : public OperatorObserver {
   bool timed_ = false;
   bool incomplete_ = false;
   std::uint64_t signature_ = 0xcbf29ce484222325ULL;
+  std::vector<std::uint64_t> sequence_;
+  const std::vector<std::uint64_t>* followed_ = nullptr;
+  std::size_t position_ = 0;  // operators seen of it
+  std::function<void()> before_deviation_;
   std::vector<Entry> entries_;
   std::vector<Stored> stored_;
   std::unordered_map<const c10::StorageImpl*, std::int32_t> by_address_;

@@ -1,0 +1,140 @@
+// Letting saved storages go while the layer still runs, and taking them back.
+#include <utility>
+
+#include "torch/tape.h"
+
+namespace pudica::hooks {
+
+void Tape::follow(const std::vector<std::uint64_t>& sequence,
+                  std::function<void()> before_deviation) {
+  followed_ = &sequence;
+  before_deviation_ = std::move(before_deviation);
+}
+
+void Tape::check_sequence() {
+  if (timed_) sequence_.push_back(signature_);
+  if (followed_ == nullptr) return;
+  const bool next = position_ < followed_->size() && (*followed_)[position_] == signature_;
+  ++position_;
+  if (!next) deviate();
+}
+
+// A sequence of operators does not tell which tensors they get.
+void Tape::check_writes(const Entry& entry) {
+  if (followed_ == nullptr) return;
+  for (const Reference& reference : entry.references) {
+    if (reference.written && stored_[index(reference.storage)].relied_on) return deviate();
+  }
+}
+
+void Tape::deviate() {
+  followed_ = nullptr;
+  if (const auto tell = std::exchange(before_deviation_, nullptr)) tell();
+}
+
+// Whether it can be read as it is now when what was let go is recovered.
+bool Tape::can_be_relied_on(const Reference& reference) const {
+  const Stored& stored = stored_[index(reference.storage)];
+  if (reference.written || reference.version != stored.version) return false;
+  if (stored.external) return true;
+  const bool kept = stored.slots > 0 && (!stored.let_go || stored.bits);
+  return kept && stored.rerun_version == kNone;
+}
+
+// A storage is either read as it is or made again, never both: what was settled for the one stays
+// true whatever follows, so that each operator is looked at once.
+bool Tape::plan_rerun(std::int32_t storage, Rerun& plan) const {
+  std::vector<std::pair<std::int32_t, std::int32_t>> open;
+  open.emplace_back(storage, stored_[index(storage)].version);
+  while (!open.empty()) {
+    const auto [number, version] = open.back();
+    open.pop_back();
+    const Stored& stored = stored_[index(number)];
+    const auto planned = plan.versions.find(number);
+    const bool again = planned != plan.versions.end();
+    const std::int32_t from = (again ? planned->second : stored.rerun_version) + 1;
+    if (version < from) continue;
+    const bool relied_on = stored.relied_on && !stored.let_go;
+    if (relied_on || plan.held.contains(number) || stored.bits) return false;
+    if (stored.external || stored.strange || stored.writers.empty()) return false;
+    plan.versions[number] = version;
+    for (std::int32_t v = from; v <= version; ++v) {
+      const std::int32_t writer = stored.writers[index(v)];
+      if (writer == kNone) return false;
+      const Entry& entry = entries_[index(writer)];
+      if (entry.random || entry.facts->not_repeatable) return false;
+      if (v == 0 && entry.facts->makes_empty) return false;  // nobody was seen to write it
+      for (const Reference& reference : entry.references) {
+        const bool made = reference.storage == storage || plan.versions.contains(reference.storage);
+        if (!made && can_be_relied_on(reference)) {
+          plan.held.insert(reference.storage);
+        } else {
+          open.emplace_back(reference.storage, reference.version);
+        }
+      }
+    }
+  }
+  return true;
+}
+
+bool Tape::let_go(std::int32_t storage) {
+  const Stored& saved = stored_[index(storage)];
+  if (followed_ == nullptr || saved.saved_early || saved.relied_on) return false;
+  Rerun plan;
+  if (!plan_rerun(storage, plan)) return false;
+  std::vector<std::pair<Stored*, c10::Storage>> held;
+  for (const std::int32_t number : plan.held) {
+    Stored& stored = stored_[index(number)];
+    if (stored.bits) continue;
+    c10::Storage bytes = stored.live;
+    if (!bytes) bytes = c10::Storage(stored.alive.lock());
+    if (!bytes) return false;
+    held.emplace_back(&stored, std::move(bytes));
+  }
+  // Slots may be released before the layer ends: what is relied on is held here too.
+  for (auto& [stored, bytes] : held) {
+    stored->live = std::move(bytes);
+    stored->live_version = stored->version;
+  }
+  for (const std::int32_t number : plan.held) stored_[index(number)].relied_on = true;
+  for (const auto& [number, version] : plan.versions) {
+    stored_[index(number)].rerun_version = version;
+  }
+  stored_[index(storage)].relied_on = true;
+  stored_[index(storage)].let_go = true;
+  return true;
+}
+
+bool Tape::let_go_as_bits(std::int32_t storage) {
+  Stored& stored = stored_[index(storage)];
+  if (followed_ == nullptr || stored.external || stored.saved_early) return false;
+  const c10::Storage bytes(stored.alive.lock());
+  stored.bits = encode_bits(bytes, stored.item_bytes);
+  if (!stored.bits) return false;
+  stored.live = c10::Storage();
+  stored.live_version = kNone;
+  stored.let_go = true;
+  stored.relied_on = true;
+  return true;
+}
+
+c10::Storage Tape::take_back(std::int32_t storage) {
+  if (auto own = stored_[index(storage)].alive.lock()) return c10::Storage(std::move(own));
+  return recover(storage);
+}
+
+void Tape::end_following() {
+  followed_ = nullptr;
+  before_deviation_ = nullptr;
+  for (Stored& stored : stored_) {
+    if (stored.let_go) stored.bits.reset();
+    stored.let_go = false;
+    stored.relied_on = false;
+    stored.rerun_version = kNone;
+    if (stored.external) continue;
+    stored.live = c10::Storage();
+    stored.live_version = kNone;
+  }
+}
+
+}  // namespace pudica::hooks

@@ -38,6 +38,16 @@ std::optional<LayerModeCosts> bound_of(const LayerCosts& layer, Mode mode) {
   return bound;
 }
 
+// To what it needs at most by another reckoning. What a backward needs comes on top of what its
+// forward left: the two go together.
+void lower(LayerModeCosts& bound, const LayerModeCosts& other) {
+  bound.forward_peak_bytes = std::min(bound.forward_peak_bytes, other.forward_peak_bytes);
+  const std::int64_t ours = bound.forward_net_bytes + bound.backward_peak_bytes;
+  if (other.forward_net_bytes + other.backward_peak_bytes >= ours) return;
+  bound.forward_net_bytes = other.forward_net_bytes;
+  bound.backward_peak_bytes = other.backward_peak_bytes;
+}
+
 class Teacher {
  public:
   Teacher(const StepModel& model, std::span<const std::uint8_t> choice, std::int64_t room_bytes)
@@ -60,11 +70,13 @@ class Teacher {
     return kept;
   }
 
-  void teach(std::uint16_t layer_class, Mode mode, MenuLessons& out) {
-    for (const std::size_t i : candidates(layer_class)) {
+  void teach(const UnknownMode& unknown, MenuLessons& out) {
+    const Mode mode = unknown.mode;
+    for (const std::size_t i : candidates(unknown.layer_class)) {
       auto& modes = costs_.layers[i].modes;
-      const auto bound = bound_of(costs_.layers[i], mode);
+      auto bound = bound_of(costs_.layers[i], mode);
       if (!bound) return;
+      if (unknown.seen) lower(*bound, *unknown.seen);
       const std::uint8_t before = choice_[i];
       modes.push_back(*bound);
       choice_[i] = static_cast<std::uint8_t>(modes.size() - 1);
@@ -93,7 +105,7 @@ MenuLessons lessons_within(const StepModel& model, std::span<const std::uint8_t>
                            std::int64_t room_bytes) {
   MenuLessons out;
   Teacher teacher(model, choice, room_bytes);
-  for (const auto& [layer_class, mode] : model.unknown) teacher.teach(layer_class, mode, out);
+  for (const UnknownMode& unknown : model.unknown) teacher.teach(unknown, out);
   return out;
 }
 

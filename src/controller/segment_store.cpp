@@ -186,6 +186,11 @@ std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
   return out;
 }
 
+std::optional<ShapeKey> SegmentStore::only_shape(const SegmentKey& segment) const {
+  const auto only = only_shape_.find(segment);
+  return only == only_shape_.end() ? std::nullopt : std::optional(only->second);
+}
+
 const std::vector<Mode>& SegmentStore::modes(std::uint16_t layer_class) const {
   static const std::vector<Mode> none;
   const auto found = modes_.find(layer_class);

@@ -78,6 +78,8 @@ class SegmentStore {
   // Variants of a layer segment seen with this class and mode, without kGradientsPresent.
   [[nodiscard]] const std::vector<std::uint8_t>& variants(std::uint16_t layer_class,
                                                           Mode mode) const;
+  // The shape of a segment that was seen at one only.
+  [[nodiscard]] std::optional<ShapeKey> only_shape(const SegmentKey& segment) const;
   [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const {
     return predictor_->distinct_shapes(segment);
   }

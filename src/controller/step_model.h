@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "controller/segment_store.h"
@@ -26,14 +26,23 @@ struct StepModelRequest {
   bool lenient = false;
 };
 
+// A mode on the menu that is left out: not known well enough for this shape.
+struct UnknownMode {
+  std::uint16_t layer_class = 0;
+  Mode mode;
+  // What it needs at most, told from the one shape at which it was seen: grown as batch x length,
+  // or as batch x length^2 where `keep` or `full` grew faster than that, and some more. nullopt: it
+  // never ran.
+  std::optional<LayerModeCosts> seen;
+};
+
 // `upper` bounds `point` from above where the data do not identify the shape; equal otherwise.
 struct StepModel {
   StepCosts point;
   StepCosts upper;
   bool identified = true;  // no segment is asked beyond the directions in which it was seen
   bool fit = true;         // every segment was seen at two distinct shapes, or at this very one
-  // Selective modes on the menu that are left out: not known well enough for this shape.
-  std::vector<std::pair<std::uint16_t, Mode>> unknown;  // by layer class
+  std::vector<UnknownMode> unknown;
 };
 
 // How the segments of a layer become its costs (v: its class and variant, m: a mode):

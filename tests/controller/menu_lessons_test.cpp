@@ -12,7 +12,7 @@ StepModel model_of(std::size_t layers, std::size_t unknown) {
   layer.modes = {{Mode::keep(), 100, 110, 0, 30, 0}, {Mode::full(), 10, 110, 0, 130, 1}};
   model.upper.layers.assign(layers, layer);
   for (std::size_t k = 0; k < unknown; ++k) {
-    model.unknown.emplace_back(0, Mode::selective(static_cast<std::uint16_t>(k)));
+    model.unknown.push_back({0, Mode::selective(static_cast<std::uint16_t>(k)), {}});
   }
   return model;
 }
@@ -48,6 +48,26 @@ TEST(MenuLessons, StayWithinTheRoom) {
   EXPECT_EQ(lessons_within(model, choice, kAmple).lessons.size(), 2U);
 }
 
+// What it needed at another shape tells more than what `keep` and `full` need here.
+TEST(MenuLessons, AModeSeenElsewhereNeedsLessRoom) {
+  StepModel model = model_of(3, 1);
+  const std::vector<std::uint8_t> choice{1, 1, 1};
+  const std::int64_t planned = step_peak_bytes(model.upper, choice);
+  ASSERT_TRUE(lessons_within(model, choice, planned).lessons.empty());
+  model.unknown[0].seen = LayerModeCosts{Mode::selective(0), 20, 60, 0, 70, 0};
+  const MenuLessons taught = lessons_within(model, choice, planned);
+  ASSERT_EQ(taught.lessons.size(), 1U);
+  EXPECT_EQ(taught.lessons[0].forward_peak_bytes, 60);
+  EXPECT_EQ(taught.lessons[0].backward_peak_bytes, 70);
+  EXPECT_LE(taught.peak_bytes, planned);
+  // Less is left, but the backward that comes on top of it needs more than the other bound says.
+  model.unknown[0].seen = LayerModeCosts{Mode::selective(0), 20, 1000, 0, 221, 0};
+  const MenuLessons no_more = lessons_within(model, choice, kAmple);
+  EXPECT_EQ(no_more.lessons[0].forward_peak_bytes, 110);
+  EXPECT_EQ(no_more.lessons[0].backward_peak_bytes, 140);
+  EXPECT_EQ(no_more.peak_bytes, 10 + 10 + 100 + 140);
+}
+
 TEST(MenuLessons, OnlyLayersOfTheClassLearn) {
   StepModel model = model_of(3, 1);
   model.upper.layers[0].layer_class = 1;
@@ -69,7 +89,7 @@ TEST(MenuLessons, NoneWithoutKeepAndFull) {
 // It runs nothing again: `keep` alone bounds it.
 TEST(MenuLessons, OffloadNeedsNoFull) {
   StepModel model = model_of(2, 0);
-  model.unknown.emplace_back(0, Mode::offload());
+  model.unknown.push_back({0, Mode::offload(), {}});
   for (LayerCosts& layer : model.upper.layers) layer.modes.pop_back();
   const std::vector<std::uint8_t> choice{0, 0};
   const MenuLessons taught = lessons_within(model, choice, kAmple);

@@ -318,7 +318,49 @@ TEST(StepModel, OffloadIsUnknownUntilItWasMeasured) {
   ASSERT_TRUE(model.has_value());
   EXPECT_EQ(model->point.layers[0].modes.size(), 2U);
   ASSERT_EQ(model->unknown.size(), 1U);
-  EXPECT_EQ(model->unknown[0].second, Mode::offload());
+  EXPECT_EQ(model->unknown[0].mode, Mode::offload());
+  EXPECT_FALSE(model->unknown[0].seen.has_value());
+}
+
+// One shape of a selective mode, and at `longer` only `keep` and `full`, grown by `growth`.
+std::optional<LayerModeCosts> seen_of(const ShapeKey& longer, std::int64_t growth) {
+  SegmentStore store = fake_store();
+  std::vector<SegmentObservation> once = one_class();
+  once.push_back(segment(key_of(SegmentKind::kForward, Mode::selective(0)), 200, 700));
+  once.push_back(segment(key_of(SegmentKind::kBackward, Mode::selective(0)), -150, 400));
+  teach(store, once);
+  std::vector<SegmentObservation> grown = one_class();
+  for (SegmentObservation& item : grown) {
+    item.sample.net_bytes *= 2;
+    item.sample.peak_bytes *= item.key.mode == Mode::full() ? growth : 2;
+  }
+  teach(store, grown, longer);
+  const auto at_its_own = build_step_model(store, layers_of({0}), request_at(kShape));
+  EXPECT_EQ(at_its_own->point.layers[0].modes.size(), 3U) << "known there";
+  const auto model = build_step_model(store, layers_of({0}), request_at(longer));
+  EXPECT_EQ(model->unknown.size(), 1U);
+  EXPECT_EQ(model->unknown[0].mode, Mode::selective(0));
+  return model->unknown[0].seen;
+}
+
+TEST(StepModel, WhatWasSeenElsewhereGrowsAsTheOthers) {
+  const auto grown = [](std::int64_t bytes, double by) {
+    return static_cast<std::int64_t>(by * 1.1 * static_cast<double>(bytes));
+  };
+  const ShapeKey twice_as_long{4, 128};
+  const auto linear = seen_of(twice_as_long, 2);
+  ASSERT_TRUE(linear.has_value());
+  EXPECT_EQ(linear->forward_net_bytes, grown(200, 2));
+  EXPECT_EQ(linear->forward_peak_bytes, grown(700, 2));
+  EXPECT_EQ(linear->backward_peak_bytes, grown(400, 2));
+  // Some of it with the square: of the mode it may be all.
+  const auto square = seen_of(twice_as_long, 3);
+  ASSERT_TRUE(square.has_value());
+  EXPECT_EQ(square->backward_peak_bytes, grown(400, 4));
+  EXPECT_FALSE(seen_of(twice_as_long, 5).has_value()) << "faster than that";
+  // Not by less than it has: parts of it may not depend on the shape.
+  const auto shorter = seen_of({4, 32}, 1);
+  EXPECT_FALSE(shorter.has_value()) << "twice as much at half the length";
 }
 
 TEST(StepModel, TheHostIsFilledFromTheFirstLayerOn) {

@@ -35,6 +35,10 @@ struct ClassMenu {
   std::uint64_t id = 0;  // of its operators and steps: equal in every process; more than kNone
   std::uint64_t signature = 0;          // of the operators it is for
   std::vector<std::uint64_t> sequence;  // Tape::sequence() of them
+  // Slots that may go, or become bits, as they are saved: what had been saved before them gave
+  // them back to the bit, and their bytes did not change afterwards.
+  std::vector<std::uint32_t> early;
+  std::vector<std::string> keep_operators;  // of the rules
   std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more work
   std::vector<std::uint32_t> order;  // every candidate, least work per byte first
   std::vector<double> order_price_us;  // microseconds per byte of each, in that order

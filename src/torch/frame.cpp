@@ -212,7 +212,10 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
   slots_.push_back(std::move(slot));
   const std::size_t index = slots_.size() - 1;
   if (!early_slots_.empty() && state_ == State::kRunning) copy_early(index);
-  if (tape_ && state_ == State::kRunning && tape_->follows()) let_go_early(index);
+  if (tape_ && state_ == State::kRunning) {
+    if (tape_->follows()) let_go_early(index);
+    if (tape_->collects()) note_bits(index);
+  }
   return index;
 }
 

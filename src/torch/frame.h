@@ -128,6 +128,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // This call was searched for its class's menu: its forward's time is not the layer's, and the
   // search may have been the step's peak. After finish().
   [[nodiscard]] bool searched() const { return searched_; }
+  // What was let go came back before the layer's end: its forward's time is not the layer's.
+  [[nodiscard]] bool taken_back() const { return taken_back_; }
+  // Of the host's clock, on packing while the layer ran: no work of the layer's.
+  [[nodiscard]] double packing_seconds() const { return packing_seconds_; }
 
  private:
   friend class Registry;
@@ -224,6 +228,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void follow_menu();
   [[nodiscard]] bool is_let_go(const Slot& slot) const;
   void let_go_early(std::size_t index) noexcept;
+  void note_bits(std::size_t index) noexcept;
   // The call is not what it seemed to be: all that went is held again. Throws what operators throw;
   // may then be called again.
   void take_back();
@@ -283,6 +288,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool recovering_ = false;
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
+  bool taken_back_ = false;
+  double packing_seconds_ = 0;
   bool recovered_ = false;  // something, by the tape
   std::vector<Hosted> hosted_;
   std::vector<std::uint32_t> early_slots_;

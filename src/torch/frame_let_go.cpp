@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include <c10/core/StreamGuard.h>
+
 #include "base/log.h"
 #include "torch/frame.h"
 #include "torch/rebound.h"
@@ -34,7 +36,7 @@ void Frame::follow_menu() {
   menu_ = options_.tapes->menu();
   // A trial compares with what the forward saved.
   if (menu_step() == nullptr || options_.on_trial) return;
-  tape_->follow(menu_->sequence, [this] { take_back(); });
+  tape_->follow({&menu_->sequence, &menu_->keep_operators, [this] { take_back(); }});
 }
 
 bool Frame::is_let_go(const Slot& slot) const {
@@ -48,13 +50,17 @@ void Frame::let_go_early(std::size_t index) noexcept {
   const TapeGuard unseen(nullptr);
   try {
     const MenuStep& step = *menu_step();
+    const bool may_go = is_one_of(menu_->early, index);
     const bool another = is_let_go(slot);  // of what went before
-    if (!another && is_one_of(step.packed, index)) {
+    if (!another && may_go && is_one_of(step.packed, index)) {
       const WorkInstant begin = options_.timer.now();
       if (!tape_->let_go_as_bits(slot.storage)) return;
-      recovery_.add(begin, options_.timer.now());
+      const WorkInstant end = options_.timer.now();
+      recovery_.add(begin, end);
+      if (begin.host && end.host) packing_seconds_ += end.host->seconds_since(*begin.host);
     } else if (!another) {
-      if (!is_one_of(step.dropped, index) || !tape_->let_go(slot.storage)) return;
+      const bool goes = may_go && is_one_of(step.dropped, index);
+      if (!goes || !tape_->let_go(slot.storage)) return;
     }
     put_on(slot.tensor, no_bytes());
   } catch (const std::exception& error) {
@@ -62,16 +68,34 @@ void Frame::let_go_early(std::size_t index) noexcept {
   }
 }
 
-void Frame::take_back() {
-  if (!tape_ ||
-      std::ranges::none_of(slots_, [this](const Slot& slot) { return is_let_go(slot); })) {
-    return;
+void Frame::note_bits(std::size_t index) noexcept {
+  const TapeGuard unseen(nullptr);
+  try {
+    tape_->note_bits(slots_[index].storage);
+  } catch (const std::exception& error) {
+    log_info(std::string("a mask is packed when its layer ends: ") + error.what());
   }
+}
+
+void Frame::take_back() {
+  if (!tape_ || !tape_->has_let_go()) return;
   const std::lock_guard lock(mutex_);
   const TapeGuard unseen(nullptr);
+  const c10::OptionalStreamGuard stream(tape_->stream());
   const GlobalFlagsGuard flags(parts_.front().ambient.flags());
+  taken_back_ = true;
+  StorageSet needed(tape_->stored().size(), false);
   for (const Slot& slot : slots_) {
-    if (is_let_go(slot)) put_on(slot.tensor, tape_->take_back(slot.storage));
+    if (is_let_go(slot)) needed[static_cast<std::size_t>(slot.storage)] = true;
+  }
+  for (std::size_t storage = 0; storage < needed.size(); ++storage) {
+    if (!needed[storage]) continue;
+    const c10::Storage bytes = tape_->take_back(static_cast<std::int32_t>(storage));
+    for (const Slot& slot : slots_) {
+      if (slot.storage == static_cast<std::int32_t>(storage)) put_on(slot.tensor, bytes);
+    }
+    needed[storage] = false;
+    tape_->forget_remade(needed);
   }
   tape_->end_following();
 }

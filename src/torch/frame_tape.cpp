@@ -41,6 +41,7 @@ bool has_room_to_search(const std::vector<c10::Storage>& bytes_of, c10::Device d
 }  // namespace
 
 void Frame::begin_tape(const std::vector<at::Tensor>& inputs) {
+  take_back();
   tape_.reset();
   // Joint segments are recovered by running them again.
   if (options_.tapes == nullptr || parts_.size() > 1 || !tape_available()) return;
@@ -139,6 +140,10 @@ bool Frame::drop_by_menu() {
   const WorkInstant begin = options_.timer.now();
   pack_bits(step.packed, bytes_of, packed);
   recovery_.add(begin, options_.timer.now());
+  // Packed early by a slot that is gone since: others have only the bits.
+  for (std::size_t k = 0; k < packed.size(); ++k) {
+    packed[k] = packed[k] || tape_->stored()[k].bits.has_value();
+  }
   tape_->keep(closure, candidates, pinned, bytes_of);
   bytes_of.clear();
   for (Slot& slot : slots_) {

@@ -83,6 +83,8 @@ class MenuFinder {
     for (const Point& point : hull) menu->steps.push_back(step_of(point));
     add_order(*menu);
     if (menu->steps.empty()) return nullptr;
+    add_early(*menu);
+    menu->keep_operators = rules_.keep_operators;
     menu->id = id_of(*menu);
     return menu;
   }
@@ -152,18 +154,24 @@ class MenuFinder {
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.bytes > b.bytes; });
     if (candidates_.size() > kMostCandidates) candidates_.resize(kMostCandidates);
-    std::erase_if(candidates_, [this](const Candidate& one) { return !reproduces(one.storage); });
+    std::erase_if(candidates_, [this](const Candidate& one) { return !reproduces(one); });
   }
 
-  // Recovers the storage while every other saved one is there, and compares.
-  bool reproduces(std::size_t storage) {
+  // Recovers the storage while every other saved one is there, and compares. `early`: only those
+  // that are saved before it.
+  bool reproduces(const Candidate& one, bool early = false) {
+    const std::size_t storage = one.storage;
+    std::vector<bool> before(tape_.stored().size(), !early);
+    for (const auto& [number, slot] : first_slot_) {
+      if (slot < one.slot) before[static_cast<std::size_t>(number)] = true;
+    }
     auto& all = tape_.stored();
     for (std::size_t k = 0; k < all.size(); ++k) {
       if (all[k].external) {
         all[k].live_version = all[k].version;
         continue;
       }
-      const bool there = k != storage && all[k].slots > 0 && call_.bytes_of[k];
+      const bool there = k != storage && all[k].slots > 0 && call_.bytes_of[k] && before[k];
       all[k].live = there ? call_.bytes_of[k] : c10::Storage();
       all[k].live_version = there ? all[k].version : Tape::kNone;
     }
@@ -179,6 +187,13 @@ class MenuFinder {
       stored.live_version = Tape::kNone;
     }
     return same;
+  }
+
+  void add_early(ClassMenu& menu) {
+    for (const Candidate& one : candidates_) {
+      if (reproduces(one, /*early=*/true)) menu.early.push_back(one.slot);
+    }
+    menu.early.insert(menu.early.end(), early_packed_.begin(), early_packed_.end());
   }
 
   // What cannot be recovered and has two values: dropout's noise.
@@ -198,6 +213,9 @@ class MenuFinder {
       const HostInstant end = HostInstant::now();
       packed_seconds_ += device.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
       packed_.push_back(slot);
+      const auto& then = stored.bits_when_saved;
+      const bool same = then && then->value == bits->value && at::equal(then->packed, bits->packed);
+      if (same) early_packed_.push_back(slot);
       packed_bytes_ += stored.bytes - static_cast<std::int64_t>(bits->packed.nbytes());
     }
   }
@@ -392,6 +410,7 @@ class MenuFinder {
   std::int64_t work_unit_ = 0;
   std::int64_t byte_unit_ = 0;
   std::vector<std::uint32_t> packed_;
+  std::vector<std::uint32_t> early_packed_;
   std::int64_t packed_bytes_ = 0;
   double packed_seconds_ = 0;
 };

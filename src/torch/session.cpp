@@ -155,9 +155,9 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
     const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
-                        joined || revoked, call.joined, call.collected, call.on_trial,
-                        call.no_gradient, state_->recovery(static_cast<std::int32_t>(i)),
-                        call.forward});
+                        joined || revoked || call.taken_back, call.joined, call.collected,
+                        call.on_trial, call.no_gradient,
+                        state_->recovery(static_cast<std::int32_t>(i)), call.forward});
   }
   return recorded;
 }

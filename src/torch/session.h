@@ -122,7 +122,8 @@ class Session final : public Handle {
     std::size_t place = 0;  // in the plan
     Mode mode;
     bool joined = false;
-    bool collected = false;  // searched for its class's menu
+    bool collected = false;   // searched for its class's menu
+    bool taken_back = false;  // what it let go came back: its times are not the layer's
     bool on_trial = false;
     bool no_gradient = false;  // flows through it
     double forward_us = 0;     // on the host

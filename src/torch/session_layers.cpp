@@ -244,6 +244,11 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
       open_segment_.reset();
     }
     call.collected = frame->searched();
+    call.taken_back = frame->taken_back();
+    if (call.taken_back) call.forward = WorkTime();
+    if (frame->packing_seconds() > 0 && !call.forward.empty()) {
+      call.forward.add(-frame->packing_seconds());
+    }
     if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
       call.mode = Mode::keep();  // the call was not the one that the menu is for
     }

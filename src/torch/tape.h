@@ -17,6 +17,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
@@ -95,9 +96,10 @@ class Tape final : public OperatorObserver {
     std::int32_t live_version = kNone;
     std::optional<Bits> bits;  // its final bytes
     // While recording:
-    bool let_go = false;                 // of the saved tensors only this tape can give it back
-    bool relied_on = false;              // let go, or read by what gives back what was
-    std::int32_t rerun_version = kNone;  // up to which that makes it again
+    std::optional<Bits> bits_when_saved;  // where the call is collected
+    bool let_go = false;                  // of the saved tensors only this tape can give it back
+    bool relied_on = false;               // let go, or read by what gives back what was
+    std::int32_t rerun_version = kNone;   // up to which that makes it again
   };
 
   // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
@@ -118,15 +120,26 @@ class Tape final : public OperatorObserver {
   // Of the sequence of operators; equal calls have equal numbers.
   [[nodiscard]] std::uint64_t signature() const { return signature_; }
 
+  // In a call that is collected: whether a tensor has two values when it is saved.
+  [[nodiscard]] bool collects() const { return timed_; }
+  void note_bits(std::int32_t storage);
+  [[nodiscard]] const std::optional<c10::Stream>& stream() const { return stream_; }
   // By operator, the signature up to it. Only where `timed`.
   [[nodiscard]] const std::vector<std::uint64_t>& sequence() const { return sequence_; }
 
-  // While recording, so that a saved storage need not stay until the layer ends. `sequence` is that
-  // of the calls for which it is known what may go; `before_deviation` is called once, before an
-  // operator runs that is not the next of it or that writes what was relied on: it must take back
-  // all that was let go. Both must outlive the recording.
-  void follow(const std::vector<std::uint64_t>& sequence, std::function<void()> before_deviation);
-  [[nodiscard]] bool follows() const { return followed_ != nullptr; }
+  // So that a saved storage need not stay until the layer ends, while recording. What is pointed to
+  // must outlive it.
+  struct Following {
+    const std::vector<std::uint64_t>* sequence = nullptr;      // of the calls that may let go
+    const std::vector<std::string>* keep_operators = nullptr;  // never to run again
+    // Called before an operator runs that is not the next of the sequence, that writes what was
+    // relied on, or that runs on another stream: it must take back all that was let go, and is
+    // called again before the next operator if it throws.
+    std::function<void()> before_deviation;
+  };
+  void follow(Following following);
+  [[nodiscard]] bool follows() const { return followed_.sequence != nullptr; }
+  [[nodiscard]] bool has_let_go() const;
   // The storage is no longer held for its slots; what recovering it reads is. False: it has to
   // stay, as far as is known now.
   bool let_go(std::int32_t storage);
@@ -134,6 +147,8 @@ class Tape final : public OperatorObserver {
   bool let_go_as_bits(std::int32_t storage);
   // What was let go: its own bytes where anybody still has them, recovered otherwise.
   c10::Storage take_back(std::int32_t storage);
+  // What was made on the way goes, but for what `needed` still wants.
+  void forget_remade(const StorageSet& needed);
   // All of it is back: nothing is held, nor let go any more.
   void end_following();
 
@@ -184,6 +199,7 @@ class Tape final : public OperatorObserver {
   void check_sequence();
   void check_writes(const Entry& entry);
   void deviate();
+  [[nodiscard]] bool may_run_again(const Entry& entry) const;
   void note_results(std::int32_t entry, const torch::jit::Stack& stack, std::size_t base,
                     bool& matters);
   [[nodiscard]] bool written_by(const Stored& stored, std::int32_t version,
@@ -200,9 +216,9 @@ class Tape final : public OperatorObserver {
   bool incomplete_ = false;
   std::uint64_t signature_ = 0xcbf29ce484222325ULL;
   std::vector<std::uint64_t> sequence_;
-  const std::vector<std::uint64_t>* followed_ = nullptr;
-  std::size_t position_ = 0;  // operators seen of it
-  std::function<void()> before_deviation_;
+  Following followed_;
+  std::size_t position_ = 0;           // operators seen of its sequence
+  std::optional<c10::Stream> stream_;  // that the call began on, not on a CPU
   std::vector<Entry> entries_;
   std::vector<Stored> stored_;
   std::unordered_map<const c10::StorageImpl*, std::int32_t> by_address_;

@@ -1,35 +1,64 @@
 // Letting saved storages go while the layer still runs, and taking them back.
+#include <algorithm>
+#include <limits>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "torch/menu_rules.h"
 #include "torch/tape.h"
 
 namespace pudica::hooks {
 
-void Tape::follow(const std::vector<std::uint64_t>& sequence,
-                  std::function<void()> before_deviation) {
-  followed_ = &sequence;
-  before_deviation_ = std::move(before_deviation);
+void Tape::follow(Following following) {
+  followed_ = std::move(following);
+  if (device_.is_cpu()) return;
+  stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+}
+
+bool Tape::has_let_go() const {
+  return std::ranges::any_of(
+      stored_, [](const Stored& stored) { return stored.let_go || stored.relied_on; });
+}
+
+void Tape::note_bits(std::int32_t storage) {
+  if (!timed_ || storage == kNone) return;
+  Stored& stored = stored_[index(storage)];
+  if (stored.external || stored.slots != 1) return;
+  stored.bits_when_saved = encode_bits(c10::Storage(stored.alive.lock()), stored.item_bytes);
 }
 
 void Tape::check_sequence() {
   if (timed_) sequence_.push_back(signature_);
-  if (followed_ == nullptr) return;
-  const bool next = position_ < followed_->size() && (*followed_)[position_] == signature_;
+  if (!follows()) return;
+  const auto& sequence = *followed_.sequence;
+  bool next = position_ < sequence.size() && sequence[position_] == signature_;
   ++position_;
+  if (stream_) {
+    next = next && c10::impl::VirtualGuardImpl(device_.type()).getStream(device_) == *stream_;
+  }
   if (!next) deviate();
 }
 
 // A sequence of operators does not tell which tensors they get.
 void Tape::check_writes(const Entry& entry) {
-  if (followed_ == nullptr) return;
+  if (!follows()) return;
   for (const Reference& reference : entry.references) {
     if (reference.written && stored_[index(reference.storage)].relied_on) return deviate();
   }
 }
 
 void Tape::deviate() {
-  followed_ = nullptr;
-  if (const auto tell = std::exchange(before_deviation_, nullptr)) tell();
+  if (followed_.before_deviation) followed_.before_deviation();
+  followed_ = {};
+}
+
+bool Tape::may_run_again(const Entry& entry) const {
+  if (entry.random || entry.facts->not_repeatable) return false;
+  return followed_.keep_operators == nullptr ||
+         std::ranges::none_of(*followed_.keep_operators, [&entry](const std::string& rule) {
+           return is_named(rule, entry.facts->name);
+         });
 }
 
 // Whether it can be read as it is now when what was let go is recovered.
@@ -62,7 +91,7 @@ bool Tape::plan_rerun(std::int32_t storage, Rerun& plan) const {
       const std::int32_t writer = stored.writers[index(v)];
       if (writer == kNone) return false;
       const Entry& entry = entries_[index(writer)];
-      if (entry.random || entry.facts->not_repeatable) return false;
+      if (!may_run_again(entry)) return false;
       if (v == 0 && entry.facts->makes_empty) return false;  // nobody was seen to write it
       for (const Reference& reference : entry.references) {
         const bool made = reference.storage == storage || plan.versions.contains(reference.storage);
@@ -79,7 +108,7 @@ bool Tape::plan_rerun(std::int32_t storage, Rerun& plan) const {
 
 bool Tape::let_go(std::int32_t storage) {
   const Stored& saved = stored_[index(storage)];
-  if (followed_ == nullptr || saved.saved_early || saved.relied_on) return false;
+  if (!follows() || saved.saved_early || saved.relied_on) return false;
   Rerun plan;
   if (!plan_rerun(storage, plan)) return false;
   std::vector<std::pair<Stored*, c10::Storage>> held;
@@ -107,7 +136,7 @@ bool Tape::let_go(std::int32_t storage) {
 
 bool Tape::let_go_as_bits(std::int32_t storage) {
   Stored& stored = stored_[index(storage)];
-  if (followed_ == nullptr || stored.external || stored.saved_early) return false;
+  if (!follows() || stored.external || stored.saved_early) return false;
   const c10::Storage bytes(stored.alive.lock());
   stored.bits = encode_bits(bytes, stored.item_bytes);
   if (!stored.bits) return false;
@@ -123,9 +152,19 @@ c10::Storage Tape::take_back(std::int32_t storage) {
   return recover(storage);
 }
 
+void Tape::forget_remade(const StorageSet& needed) {
+  const std::vector<std::int32_t> oldest = oldest_wanted(needed);
+  for (std::size_t k = 0; k < stored_.size(); ++k) {
+    Stored& stored = stored_[k];
+    if (stored.external || stored.rerun_version == kNone) continue;
+    if (oldest[k] != std::numeric_limits<std::int32_t>::max()) continue;
+    stored.live = c10::Storage();
+    stored.live_version = kNone;
+  }
+}
+
 void Tape::end_following() {
-  followed_ = nullptr;
-  before_deviation_ = nullptr;
+  followed_ = {};
   for (Stored& stored : stored_) {
     if (stored.let_go) stored.bits.reset();
     stored.let_go = false;

@@ -1,7 +1,10 @@
 // Saved tensors that go while their layer still runs: the forward needs less, and a call that turns
 // out to be another one than its class is known for gets them back to the bit.
 #include <functional>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
@@ -167,6 +170,153 @@ TEST_F(LettingGoMemory, TheForwardPeaksLower) {
     before = peak;
   }
   EXPECT_LT(before, kept * 3 / 4);
+}
+
+// Layers that differ in their third call and later from those that were collected, or that do what
+// nobody sees: `odd` is set for those.
+struct Layer {
+  using Function = std::function<at::Tensor(const at::Tensor& x, bool odd)>;
+
+  // Fails unless gradients are those of the plain call at every step of the menu.
+  static void expect_plain_gradients(const at::Tensor& weight, const Function& function,
+                                     const std::function<void()>& reset) {
+    const auto tapes = std::make_shared<hooks::ClassTapes>();
+    const at::Tensor input = at::randn({256, weight.size(0)});
+    const auto run = [&](bool framed, std::int32_t step, bool odd) {
+      at::manual_seed(5);
+      reset();
+      at::Tensor(weight).mutable_grad() = at::Tensor();
+      const at::Tensor leaf = input.clone().set_requires_grad(true);
+      const at::Tensor x = leaf * 1.0;
+      at::Tensor out;
+      std::shared_ptr<hooks::Frame> frame;
+      if (framed) {
+        frame = hooks::Frame::make({.tapes = tapes, .menu_step = step});
+        out = frame->run_part(
+            [&](const auto& in) { return std::vector<at::Tensor>{function(in[0], odd)}; }, {x},
+            {})[0];
+        frame->finish();
+      } else {
+        out = function(x, odd);
+      }
+      torch::autograd::backward({out.pow(2).sum()});
+      return std::vector<at::Tensor>{leaf.grad(), weight.grad()};
+    };
+    for (int i = 0; i < 2; ++i) run(true, hooks::FrameOptions::kNoStep, false);
+    ASSERT_NE(tapes->menu(), nullptr);
+    const auto steps = static_cast<std::int32_t>(tapes->menu()->steps.size());
+    ASSERT_GT(steps, 0);
+    for (const bool odd : {false, true}) {
+      const auto plain = run(false, 0, odd);
+      for (std::int32_t step = 0; step < steps; ++step) {
+        SCOPED_TRACE(std::to_string(step) + (odd ? " odd" : ""));
+        expect_equal(plain, run(true, step, odd));
+      }
+    }
+  }
+};
+
+class LettingGoTraps : public ::testing::Test {
+ protected:
+  LettingGoTraps() {
+    hooks::install_engine();
+    hooks::cpu_meter();
+    at::set_num_threads(1);
+    at::manual_seed(3);
+    weight_ = (at::randn({64, 64}) / 8.0).set_requires_grad(true);
+  }
+
+  at::Tensor weight_;
+};
+
+// `t` could be made again from what is saved after it, and was when the menu was searched for; as
+// it goes, only from the mean that the layer has written by the time it comes back.
+TEST_F(LettingGoTraps, WhatIsSavedLaterDoesNotProveWhatGoesEarlier) {
+  at::Tensor mean;
+  at::Tensor variance;
+  const auto reset = [&] {
+    mean = at::zeros({64});
+    variance = at::ones({64});
+  };
+  Layer::expect_plain_gradients(
+      weight_,
+      [&](const at::Tensor& x, bool odd) {
+        const at::Tensor y = at::linear(x, weight_) - mean;
+        at::Tensor t = at::exp(y);
+        const at::Tensor u = at::tanh(t + 1.0);
+        t = at::Tensor();
+        at::Tensor z = at::batch_norm(y, {}, {}, mean, variance, true, 0.5, 1e-5, false);
+        if (odd) z = z.cos();
+        return at::linear(u + z, weight_);
+      },
+      reset);
+}
+
+// A kernel outside of torch, between the operator that makes a tensor and the one that saves it.
+TEST_F(LettingGoTraps, WritesThatNobodySees) {
+  Layer::expect_plain_gradients(
+      weight_,
+      [&](const at::Tensor& x, bool odd) {
+        const at::Tensor y = at::linear(x, weight_);
+        auto* const values = y.data_ptr<float>();
+        for (std::int64_t i = 0; i < y.numel(); ++i) values[i] *= 0.5F;
+        at::Tensor t = at::exp(y);
+        const at::Tensor u = at::tanh(t + 1.0);
+        at::Tensor z = at::sin(y);
+        t = at::Tensor();
+        if (odd) z = z.cos();
+        return at::linear(u + z, weight_);
+      },
+      [] {});
+}
+
+TEST_F(LettingGoTraps, AMaskThatIsChangedUnseenAfterItWasSaved) {
+  Layer::expect_plain_gradients(
+      weight_,
+      [&](const at::Tensor& x, bool) {
+        const at::Tensor mask = at::bernoulli(at::full({256, 64}, 0.7));
+        const at::Tensor z = at::linear(x, weight_) * mask;
+        auto* const values = mask.data_ptr<float>();
+        for (std::int64_t i = 0; i < mask.numel(); ++i) values[i] = 1.0F - values[i];
+        return at::linear(at::gelu(z), weight_);
+      },
+      [] {});
+}
+
+// A mask that two tensors save, of which the first goes inside the layer, in odd calls only.
+at::Tensor mask_of_two(const at::Tensor& x, const at::Tensor& weight, bool odd, bool writes,
+                       at::Tensor& outside) {
+  const at::Tensor h = at::linear(x, weight);
+  at::Tensor mask = at::bernoulli(at::full({256, 64}, 0.7));
+  at::Tensor scratch = at::zeros_like(mask);
+  at::Tensor first = h * mask;
+  outside = odd ? at::Tensor() : first;
+  first = at::Tensor();
+  if (writes) (odd ? mask : scratch).variable_data().mul_(0.5);
+  const at::Tensor z = at::sin(h) * mask;
+  return at::linear(z, weight);
+}
+
+TEST_F(LettingGoTraps, AMaskWhoseFirstSlotIsReleased) {
+  at::Tensor outside;
+  const auto reset = [&] { outside = at::Tensor(); };
+  Layer::expect_plain_gradients(
+      weight_,
+      [&](const at::Tensor& x, bool odd) {
+        return mask_of_two(x, weight_, odd, /*writes=*/false, outside);
+      },
+      reset);
+}
+
+TEST_F(LettingGoTraps, AMaskThatChangesAfterItsFirstSlotIsReleased) {
+  at::Tensor outside;
+  const auto reset = [&] { outside = at::Tensor(); };
+  Layer::expect_plain_gradients(
+      weight_,
+      [&](const at::Tensor& x, bool odd) {
+        return mask_of_two(x, weight_, odd, /*writes=*/true, outside);
+      },
+      reset);
 }
 
 }  // namespace

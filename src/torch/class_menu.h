@@ -35,20 +35,25 @@ struct ClassMenu {
   std::uint64_t id = 0;  // of its operators and steps: equal in every process; more than kNone
   std::uint64_t signature = 0;          // of the operators it is for
   std::vector<std::uint64_t> sequence;  // Tape::sequence() of them
-  // Slots that may go, or become bits, as they are saved: what had been saved before them gave
-  // them back to the bit, and their bytes did not change afterwards.
-  std::vector<std::uint32_t> early;
+  // A slot that may go, or become bits, as it is saved: what had been saved before it gave it back
+  // to the bit, and its bytes did not change afterwards. True of calls with that history alone.
+  struct Early {
+    std::uint32_t slot = 0;
+    std::uint64_t history = 0;  // Tape::history() when it was saved
+  };
+  std::vector<Early> early;
   std::vector<std::string> keep_operators;  // of the rules
   std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more work
   std::vector<std::uint32_t> order;  // every candidate, least work per byte first
   std::vector<double> order_price_us;  // microseconds per byte of each, in that order
 };
 
-// What a collecting call shows; `slot_storage` and `bytes_of` by slot and by storage.
+// What a collecting call shows; `slot_storage` and `histories` by slot, `bytes_of` by storage.
 struct Collection {
   Tape& tape;
   const std::vector<std::int32_t>& slot_storage;
   const std::vector<c10::Storage>& bytes_of;
+  const std::vector<std::uint64_t>& histories;  // Tape::history() as each slot was filled
 };
 
 // The lower hull of (bytes kept, work) over sets of candidates, at most `most_steps` points; work

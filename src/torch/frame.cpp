@@ -209,6 +209,7 @@ std::size_t Frame::pack(const at::Tensor& tensor) {
   // tensor_data() shares storage and version counter, has no grad_fn and dispatches nothing.
   if (options_.store && state_ == State::kRunning) slot.tensor = tensor.tensor_data();
   if (tape_ && state_ == State::kRunning) slot.storage = tape_->slot(tensor);
+  if (tape_) slot.history = tape_->history();
   slots_.push_back(std::move(slot));
   const std::size_t index = slots_.size() - 1;
   if (!early_slots_.empty() && state_ == State::kRunning) copy_early(index);

@@ -161,7 +161,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
     bool dead = false;  // its hook is gone: never fill it again
     // Under a tape:
     std::int32_t storage = Tape::kNone;
-    bool taped = false;  // `tensor` has no bytes of its own: they are the tape's
+    std::uint64_t history = 0;  // of the tape, as it was filled
+    bool taped = false;         // `tensor` has no bytes of its own: they are the tape's
     c10::VariableVersion version_handle{c10::VariableVersion::DISABLED};
     std::int32_t hosted = -1;  // its storage among hosted_: `tensor` has no bytes of its own
     // Under a tape or in the host tier:

@@ -50,7 +50,9 @@ void Frame::let_go_early(std::size_t index) noexcept {
   const TapeGuard unseen(nullptr);
   try {
     const MenuStep& step = *menu_step();
-    const bool may_go = is_one_of(menu_->early, index);
+    const bool may_go = std::ranges::any_of(menu_->early, [&](const ClassMenu::Early& one) {
+      return one.slot == index && one.history == slot.history;
+    });
     const bool another = is_let_go(slot);  // of what went before
     if (!another && may_go && is_one_of(step.packed, index)) {
       const WorkInstant begin = options_.timer.now();

@@ -92,11 +92,15 @@ void Frame::settle_tape() {
       return;
     }
     std::vector<std::int32_t> slot_storage;
-    for (const Slot& slot : slots_) slot_storage.push_back(slot.storage);
+    std::vector<std::uint64_t> histories;
+    for (const Slot& slot : slots_) {
+      slot_storage.push_back(slot.storage);
+      histories.push_back(slot.history);
+    }
     searched_ = true;
     {
       const FlagGuard searching(this_thread_is_searching());
-      options_.tapes->collected({*tape_, slot_storage, bytes_of});
+      options_.tapes->collected({*tape_, slot_storage, bytes_of, histories});
     }
     tape_.reset();
     return;

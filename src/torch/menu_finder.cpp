@@ -191,9 +191,11 @@ class MenuFinder {
 
   void add_early(ClassMenu& menu) {
     for (const Candidate& one : candidates_) {
-      if (reproduces(one, /*early=*/true)) menu.early.push_back(one.slot);
+      if (reproduces(one, /*early=*/true)) early_.push_back(one.slot);
     }
-    menu.early.insert(menu.early.end(), early_packed_.begin(), early_packed_.end());
+    for (const std::uint32_t slot : early_) {
+      menu.early.push_back({slot, call_.histories[slot]});
+    }
   }
 
   // What cannot be recovered and has two values: dropout's noise.
@@ -215,7 +217,7 @@ class MenuFinder {
       packed_.push_back(slot);
       const auto& then = stored.bits_when_saved;
       const bool same = then && then->value == bits->value && at::equal(then->packed, bits->packed);
-      if (same) early_packed_.push_back(slot);
+      if (same) early_.push_back(slot);
       packed_bytes_ += stored.bytes - static_cast<std::int64_t>(bits->packed.nbytes());
     }
   }
@@ -410,7 +412,7 @@ class MenuFinder {
   std::int64_t work_unit_ = 0;
   std::int64_t byte_unit_ = 0;
   std::vector<std::uint32_t> packed_;
-  std::vector<std::uint32_t> early_packed_;
+  std::vector<std::uint32_t> early_;
   std::int64_t packed_bytes_ = 0;
   double packed_seconds_ = 0;
 };

@@ -169,6 +169,10 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       random = random || value.isGenerator();
       entry.arguments.push_back(hold_argument(entry, value, static_cast<std::uint16_t>(i)));
     }
+    for (const Reference& reference : entry.references) {
+      const Event event = reference.written ? Event::kWritten : Event::kRead;
+      remember(event, reference.storage, reference.version);
+    }
     check_writes(entry);
   }
   const RandomState before = RandomState::now(device_);
@@ -201,8 +205,16 @@ std::int32_t Tape::slot(const at::Tensor& tensor) {
   if (!has_bytes(tensor)) return kNone;
   std::int32_t number = find(tensor);
   if (number == kNone) number = add(tensor, /*external=*/true);
-  ++stored_[index(number)].slots;
+  Stored& stored = stored_[index(number)];
+  ++stored.slots;
+  remember(Event::kSaved, number, stored.version);
   return number;
+}
+
+void Tape::unslot(std::int32_t storage) {
+  Stored& stored = stored_[index(storage)];
+  --stored.slots;
+  remember(Event::kReleased, storage, stored.version);
 }
 
 void Tape::escape(const at::Tensor& output) {

@@ -113,13 +113,16 @@ class Tape final : public OperatorObserver {
   // A tensor saved for the backward: its storage.
   std::int32_t slot(const at::Tensor& tensor);
   // A saved tensor of this storage was released before the layer ended.
-  void unslot(std::int32_t storage) { --stored_[index(storage)].slots; }
+  void unslot(std::int32_t storage);
   void escape(const at::Tensor& output);
   // Something ran unseen (a dispatch mode, a tensor subclass): nothing may be dropped.
   [[nodiscard]] bool incomplete() const { return incomplete_; }
   // Of the sequence of operators; equal calls have equal numbers.
   [[nodiscard]] std::uint64_t signature() const { return signature_; }
 
+  // Of everything so far: operators with the tensors that they got, what was saved and released.
+  // Where equal, what was true of the one call is true of the other.
+  [[nodiscard]] std::uint64_t history() const { return history_; }
   // In a call that is collected: whether a tensor has two values when it is saved.
   [[nodiscard]] bool collects() const { return timed_; }
   void note_bits(std::int32_t storage);
@@ -196,6 +199,8 @@ class Tape final : public OperatorObserver {
 
   [[nodiscard]] bool can_be_relied_on(const Reference& reference) const;
   bool plan_rerun(std::int32_t storage, Rerun& plan) const;
+  enum class Event : std::uint8_t { kSaved, kReleased, kRead, kWritten };
+  void remember(Event event, std::int32_t storage, std::int32_t version);
   void check_sequence();
   void check_writes(const Entry& entry);
   void deviate();
@@ -215,6 +220,7 @@ class Tape final : public OperatorObserver {
   bool timed_ = false;
   bool incomplete_ = false;
   std::uint64_t signature_ = 0xcbf29ce484222325ULL;
+  std::uint64_t history_ = 0xcbf29ce484222325ULL;
   std::vector<std::uint64_t> sequence_;
   Following followed_;
   std::size_t position_ = 0;           // operators seen of its sequence

@@ -16,6 +16,15 @@ void Tape::follow(Following following) {
   stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
 }
 
+void Tape::remember(Event event, std::int32_t storage, std::int32_t version) {
+  const auto mix = [this](std::uint64_t value) {
+    history_ = (history_ ^ value) * 0x100000001b3ULL;
+  };
+  mix(signature_);
+  mix(static_cast<std::uint64_t>(event) << 32U | static_cast<std::uint32_t>(storage));
+  mix(static_cast<std::uint32_t>(version));
+}
+
 bool Tape::has_let_go() const {
   return std::ranges::any_of(
       stored_, [](const Stored& stored) { return stored.let_go || stored.relied_on; });

@@ -270,6 +270,26 @@ TEST_F(LettingGoTraps, WritesThatNobodySees) {
       [] {});
 }
 
+// What goes was proved from a tensor that is saved no more in this call.
+TEST_F(LettingGoTraps, WhatWasReliedOnIsReleasedBefore) {
+  at::Tensor outside;
+  Layer::expect_plain_gradients(
+      weight_,
+      [&](const at::Tensor& x, bool odd) {
+        const at::Tensor y = at::linear(x, weight_);
+        auto* const values = y.data_ptr<float>();
+        for (std::int64_t i = 0; i < y.numel(); ++i) values[i] *= 0.5F;
+        outside = at::sin(y);  // saves it
+        if (odd) outside = at::Tensor();
+        at::Tensor t = at::exp(y);
+        at::Tensor u = at::tanh(t + 1.0);
+        t = at::Tensor();
+        if (odd) u = u.cos();
+        return at::linear(u, weight_);
+      },
+      [&] { outside = at::Tensor(); });
+}
+
 TEST_F(LettingGoTraps, AMaskThatIsChangedUnseenAfterItWasSaved) {
   Layer::expect_plain_gradients(
       weight_,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "controller/class_model.h"
+#include "controller/seen_mode.h"
 
 namespace pudica {
 namespace {
@@ -16,9 +17,6 @@ constexpr std::size_t kMaxModes = 64;  // of one class; a choice is a byte
 // Seconds of work that allocates one byte, where the clock has said nothing yet: it only has to
 // make less recomputation look cheaper than more.
 constexpr double kSecondsPerByte = 1e-9;
-
-constexpr double kGrowthSlack = 1.1;  // for what does not grow quite so, as rounded sizes
-constexpr double kGrowsAs = 1.02;     // still the same law
 
 // One layer's costs as point estimate and upper bound.
 struct LayerPair {
@@ -101,7 +99,7 @@ class Builder {
       if (!on_menu(mode, wanted.layer_class) || out.point.modes.size() >= kMaxModes) continue;
       const bool optional = mode != Mode::keep() && mode != Mode::full();
       if (optional && !is_known(classes.best(mode, wanted.variant), plain_identified)) {
-        note_unknown(classes, wanted, mode);
+        note_unknown(query, wanted, mode);
         continue;
       }
       if (add_mode(classes, wanted, mode, out)) continue;
@@ -143,66 +141,12 @@ class Builder {
     }
   }
 
-  void note_unknown(const ClassModel& classes, const StepStructure::Layer& wanted, Mode mode) {
+  void note_unknown(const ClassQuery& query, const StepStructure::Layer& wanted, Mode mode) {
     for (const UnknownMode& known : model_.unknown) {
       if (known.layer_class == wanted.layer_class && known.mode == mode) return;
     }
-    model_.unknown.push_back({wanted.layer_class, mode, grown_since_seen(classes, wanted, mode)});
-  }
-
-  // UnknownMode::seen
-  std::optional<LayerModeCosts> grown_since_seen(const ClassModel& now,
-                                                 const StepStructure::Layer& wanted,
-                                                 Mode mode) const {
-    const auto shape =
-        store_.only_shape({SegmentKind::kForward, wanted.layer_class, mode, wanted.variant});
-    if (!shape) return std::nullopt;
-    const ClassQuery query{*shape, wanted.layer_class, request_.gradients_present,
-                           request_.derives_kept};
-    const ClassModel then(store_, query);
-    const auto seen = then.best(mode, wanted.variant);
-    if (!seen || !seen->fit) return std::nullopt;
-    double plain = 1;
-    for (const Mode mode_seen : {Mode::keep(), Mode::full()}) {
-      const auto before = then.best(mode_seen, wanted.variant);
-      const auto after = now.best(mode_seen, wanted.variant);
-      if (!before || !after || !before->fit || !after->fit) return std::nullopt;
-      plain = std::max({plain, ratio(after->forward.net_bytes, before->forward.net_bytes),
-                        ratio(after->forward.peak_bytes, before->forward.peak_bytes),
-                        ratio(after->backward.peak_bytes, before->backward.peak_bytes)});
-    }
-    const auto most = growth_at_most(*shape, request_.shape, plain);
-    if (!most) return std::nullopt;
-    const double growth = *most;
-    const auto grown = [growth](std::int64_t bytes) {
-      return static_cast<std::int64_t>(growth * kGrowthSlack * static_cast<double>(bytes));
-    };
-    LayerModeCosts out;
-    out.mode = mode;
-    out.forward_net_bytes = grown(seen->forward.net_bytes);
-    out.forward_peak_bytes = grown(seen->forward.peak_bytes);
-    out.backward_peak_bytes = grown(seen->backward.peak_bytes);
-    return out;
-  }
-
-  // By how much any tensor of a layer grows between two shapes: as batch x length does, if nothing
-  // in it is seen to grow faster, else as batch x length^2. nullopt: neither holds.
-  static std::optional<double> growth_at_most(const ShapeKey& before, const ShapeKey& after,
-                                              double seen) {
-    if (before.size() != after.size() || before.size() == 0) return std::nullopt;
-    double length = 0;
-    for (std::size_t d = 1; d < after.size(); ++d) {
-      length = std::max(length, ratio(after[d], before[d]));
-    }
-    if (after.size() == 1) length = 1;
-    double most = ratio(after[0], before[0]) * length;
-    if (seen > kGrowsAs * std::max(1.0, most)) most *= length;
-    if (seen > kGrowsAs * std::max(1.0, most)) return std::nullopt;
-    return std::max(1.0, most);
-  }
-
-  static double ratio(std::int64_t after, std::int64_t before) {
-    return before > 0 ? static_cast<double>(after) / static_cast<double>(before) : 0;
+    model_.unknown.push_back(
+        {wanted.layer_class, mode, grown_since_seen(store_, query, wanted.variant, mode)});
   }
 
   // A kept forward leaves the output and what a recompute makes again. An output that the layer

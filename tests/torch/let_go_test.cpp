@@ -317,26 +317,20 @@ at::Tensor mask_of_two(const at::Tensor& x, const at::Tensor& weight, bool odd, 
   return at::linear(z, weight);
 }
 
-TEST_F(LettingGoTraps, AMaskWhoseFirstSlotIsReleased) {
+void expect_plain_gradients_of_two(const at::Tensor& weight, bool writes) {
   at::Tensor outside;
-  const auto reset = [&] { outside = at::Tensor(); };
   Layer::expect_plain_gradients(
-      weight_,
-      [&](const at::Tensor& x, bool odd) {
-        return mask_of_two(x, weight_, odd, /*writes=*/false, outside);
-      },
-      reset);
+      weight,
+      [&](const at::Tensor& x, bool odd) { return mask_of_two(x, weight, odd, writes, outside); },
+      [&] { outside = at::Tensor(); });
+}
+
+TEST_F(LettingGoTraps, AMaskWhoseFirstSlotIsReleased) {
+  expect_plain_gradients_of_two(weight_, /*writes=*/false);
 }
 
 TEST_F(LettingGoTraps, AMaskThatChangesAfterItsFirstSlotIsReleased) {
-  at::Tensor outside;
-  const auto reset = [&] { outside = at::Tensor(); };
-  Layer::expect_plain_gradients(
-      weight_,
-      [&](const at::Tensor& x, bool odd) {
-        return mask_of_two(x, weight_, odd, /*writes=*/true, outside);
-      },
-      reset);
+  expect_plain_gradients_of_two(weight_, /*writes=*/true);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "torch/flag_guard.h"
 #include "torch/frame.h"
 #include "torch/frame_versions.h"
 #include "torch/meter.h"
@@ -14,18 +15,6 @@
 
 namespace pudica::hooks {
 namespace {
-
-class FlagGuard {
- public:
-  explicit FlagGuard(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
-  ~FlagGuard() { flag_ = before_; }
-  FlagGuard(const FlagGuard&) = delete;
-  FlagGuard& operator=(const FlagGuard&) = delete;
-
- private:
-  bool& flag_;
-  bool before_;
-};
 
 // A search recovers everything while the forward's own bytes are there: as much again.
 bool has_room_to_search(const std::vector<c10::Storage>& bytes_of, c10::Device device) {

@@ -104,6 +104,9 @@ class Tape final : public OperatorObserver {
 
   // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
   Tape(c10::Device device, bool timed) : device_(device), timed_(timed) {}
+  ~Tape() override;
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
 
   // The tensors that the layer is called with.
   void arguments(const std::vector<at::Tensor>& tensors);
@@ -123,7 +126,8 @@ class Tape final : public OperatorObserver {
   // Of everything so far: operators with the tensors that they got, what was saved and released.
   // Where equal, what was true of the one call is true of the other.
   [[nodiscard]] std::uint64_t history() const { return history_; }
-  // In a call that is collected: whether a tensor has two values when it is saved.
+  // In a call that is collected: whether a tensor has two values when it is saved. What that
+  // allocates belongs to no segment: logs of calls must be alike.
   [[nodiscard]] bool collects() const { return timed_; }
   void note_bits(std::int32_t storage);
   [[nodiscard]] const std::optional<c10::Stream>& stream() const { return stream_; }

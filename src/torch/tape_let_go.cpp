@@ -5,7 +5,9 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "torch/flag_guard.h"
 #include "torch/menu_rules.h"
+#include "torch/meter.h"
 #include "torch/tape.h"
 
 namespace pudica::hooks {
@@ -30,10 +32,16 @@ bool Tape::has_let_go() const {
       stored_, [](const Stored& stored) { return stored.let_go || stored.relied_on; });
 }
 
+Tape::~Tape() {
+  const FlagGuard searching(this_thread_is_searching());
+  for (Stored& stored : stored_) stored.bits_when_saved.reset();
+}
+
 void Tape::note_bits(std::int32_t storage) {
   if (!timed_ || storage == kNone) return;
   Stored& stored = stored_[index(storage)];
   if (stored.external || stored.slots != 1) return;
+  const FlagGuard searching(this_thread_is_searching());
   stored.bits_when_saved = encode_bits(c10::Storage(stored.alive.lock()), stored.item_bytes);
 }
 

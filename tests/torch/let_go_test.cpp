@@ -13,6 +13,7 @@
 
 #include "torch/forwarding_engine.h"
 #include "torch/meter.h"
+#include "torch/recorder.h"
 #include "torch/toy_model.h"
 
 namespace pudica::testing {
@@ -85,6 +86,7 @@ class LettingGo : public ::testing::TestWithParam<Deviation> {
     std::vector<at::Tensor> gradients;
     bool taped = false;
     std::int64_t forward_peak_bytes = 0;
+    std::vector<std::int64_t> forward_events;  // as recorded
   };
 
   Outcome run(bool framed, std::int32_t menu_step, Deviation deviation) {
@@ -99,6 +101,8 @@ class LettingGo : public ::testing::TestWithParam<Deviation> {
     std::shared_ptr<hooks::Frame> frame;
     const std::int64_t before = hooks::cpu_meter().in_use_bytes();
     hooks::cpu_meter().reset_peak();
+    hooks::Recorder recorder(4096);
+    hooks::cpu_meter().set_recorder(&recorder);
     try {
       if (framed) {
         frame = hooks::Frame::make({.tapes = tapes_, .menu_step = menu_step});
@@ -111,6 +115,10 @@ class LettingGo : public ::testing::TestWithParam<Deviation> {
     }
     partial_ = at::Tensor();
     if (frame) frame->finish();
+    hooks::cpu_meter().set_recorder(nullptr);
+    recorder.mark(hooks::MarkKind::kForwardEnd, 0);
+    const auto events = recorder.events(0, recorder.marks().back().event);
+    outcome.forward_events.assign(events.begin(), events.end());
     outcome.forward_peak_bytes = hooks::cpu_meter().peak_bytes() - before;
     outcome.taped = frame && frame->taped();
     torch::autograd::backward({out.pow(2).sum()});
@@ -170,6 +178,15 @@ TEST_F(LettingGoMemory, TheForwardPeaksLower) {
     before = peak;
   }
   EXPECT_LT(before, kept * 3 / 4);
+}
+
+// Logs of calls are matched event by event.
+TEST_F(LettingGoMemory, ACollectedCallIsRecordedLikeAnyOther) {
+  const Outcome collected = run(true, hooks::FrameOptions::kNoStep, Deviation::kNone);
+  collect();
+  ASSERT_NE(tapes_->menu(), nullptr);
+  const Outcome kept = run(true, hooks::FrameOptions::kNoStep, Deviation::kNone);
+  EXPECT_THAT(collected.forward_events, ::testing::ElementsAreArray(kept.forward_events));
 }
 
 // Layers that differ in their third call and later from those that were collected, or that do what

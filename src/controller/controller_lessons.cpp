@@ -32,7 +32,7 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
   if (!short_of_room_ || model.unknown.empty() || menu_steps_ >= kMostMenuSteps) return false;
   if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
   const std::int64_t room = (available_bytes_ - context.base_bytes).count();
-  const MenuLessons taught = lessons_within(model, built.choice, room);
+  const MenuLessons taught = lessons_within(model, built.choice, plan.joined, room);
   if (taught.lessons.empty()) return false;
   ++menu_steps_;
   for (const MenuLesson& lesson : taught.lessons) {

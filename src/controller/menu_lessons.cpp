@@ -50,11 +50,17 @@ void lower(LayerModeCosts& bound, const LayerModeCosts& other) {
 
 class Teacher {
  public:
-  Teacher(const StepModel& model, std::span<const std::uint8_t> choice, std::int64_t room_bytes)
+  Teacher(const StepModel& model, std::span<const std::uint8_t> choice,
+          std::span<const std::uint8_t> joined, std::int64_t room_bytes)
       : costs_(model.upper),
         choice_(choice.begin(), choice.end()),
+        joined_(joined),
         taken_(choice.size(), false),
-        room_bytes_(room_bytes) {}
+        room_bytes_(room_bytes) {
+    for (std::size_t i = 0; i < joined.size(); ++i) {
+      if (joined[i] != 0) taken_[i] = taken_[i - 1] = true;
+    }
+  }
 
   // Layers of the class, those where it changes least first: kept ones from the first on, whose
   // backwards find most room; of the others the last, which hold for the shortest time.
@@ -80,7 +86,7 @@ class Teacher {
       const std::uint8_t before = choice_[i];
       modes.push_back(*bound);
       choice_[i] = static_cast<std::uint8_t>(modes.size() - 1);
-      const std::int64_t peak = step_peak_bytes(costs_, choice_);
+      const std::int64_t peak = step_peak_bytes(costs_, choice_, joined_);
       if (peak <= room_bytes_) {
         taken_[i] = true;
         out.peak_bytes = peak;
@@ -95,6 +101,7 @@ class Teacher {
  private:
   StepCosts costs_;
   std::vector<std::uint8_t> choice_;
+  std::span<const std::uint8_t> joined_;
   std::vector<bool> taken_;
   std::int64_t room_bytes_;
 };
@@ -102,9 +109,9 @@ class Teacher {
 }  // namespace
 
 MenuLessons lessons_within(const StepModel& model, std::span<const std::uint8_t> choice,
-                           std::int64_t room_bytes) {
+                           std::span<const std::uint8_t> joined, std::int64_t room_bytes) {
   MenuLessons out;
-  Teacher teacher(model, choice, room_bytes);
+  Teacher teacher(model, choice, joined, room_bytes);
   for (const UnknownMode& unknown : model.unknown) teacher.teach(unknown, out);
   return out;
 }

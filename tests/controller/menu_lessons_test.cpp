@@ -21,7 +21,7 @@ constexpr std::int64_t kAmple = 1 << 20;
 
 TEST(MenuLessons, EachModeInALayerOfItsOwnKeptOnesFirst) {
   const std::vector<std::uint8_t> choice{1, 0, 0, 1};
-  const MenuLessons taught = lessons_within(model_of(4, 3), choice, kAmple);
+  const MenuLessons taught = lessons_within(model_of(4, 3), choice, {}, kAmple);
   ASSERT_EQ(taught.lessons.size(), 3U);
   EXPECT_EQ(taught.lessons[0].layer, 1U);
   EXPECT_EQ(taught.lessons[1].layer, 2U);
@@ -34,7 +34,7 @@ TEST(MenuLessons, StayWithinTheRoom) {
   const std::vector<std::uint8_t> choice{1, 1, 0};
   const std::int64_t planned = step_peak_bytes(model.upper, choice);
   for (std::int64_t room = planned - 20; room < planned + 200; ++room) {
-    const MenuLessons taught = lessons_within(model, choice, room);
+    const MenuLessons taught = lessons_within(model, choice, {}, room);
     if (!taught.lessons.empty()) {
       EXPECT_LE(taught.peak_bytes, room);
     }
@@ -44,8 +44,8 @@ TEST(MenuLessons, StayWithinTheRoom) {
       EXPECT_EQ(lesson.backward_peak_bytes, 10 + 130 - 100 + 100);
     }
   }
-  EXPECT_TRUE(lessons_within(model, choice, planned - 20).lessons.empty());
-  EXPECT_EQ(lessons_within(model, choice, kAmple).lessons.size(), 2U);
+  EXPECT_TRUE(lessons_within(model, choice, {}, planned - 20).lessons.empty());
+  EXPECT_EQ(lessons_within(model, choice, {}, kAmple).lessons.size(), 2U);
 }
 
 // What it needed at another shape tells more than what `keep` and `full` need here.
@@ -53,16 +53,16 @@ TEST(MenuLessons, AModeSeenElsewhereNeedsLessRoom) {
   StepModel model = model_of(3, 1);
   const std::vector<std::uint8_t> choice{1, 1, 1};
   const std::int64_t planned = step_peak_bytes(model.upper, choice);
-  ASSERT_TRUE(lessons_within(model, choice, planned).lessons.empty());
+  ASSERT_TRUE(lessons_within(model, choice, {}, planned).lessons.empty());
   model.unknown[0].seen = LayerModeCosts{Mode::selective(0), 20, 60, 0, 70, 0};
-  const MenuLessons taught = lessons_within(model, choice, planned);
+  const MenuLessons taught = lessons_within(model, choice, {}, planned);
   ASSERT_EQ(taught.lessons.size(), 1U);
   EXPECT_EQ(taught.lessons[0].forward_peak_bytes, 60);
   EXPECT_EQ(taught.lessons[0].backward_peak_bytes, 70);
   EXPECT_LE(taught.peak_bytes, planned);
   // Less is left, but the backward that comes on top of it needs more than the other bound says.
   model.unknown[0].seen = LayerModeCosts{Mode::selective(0), 20, 1000, 0, 221, 0};
-  const MenuLessons no_more = lessons_within(model, choice, kAmple);
+  const MenuLessons no_more = lessons_within(model, choice, {}, kAmple);
   EXPECT_EQ(no_more.lessons[0].forward_peak_bytes, 110);
   EXPECT_EQ(no_more.lessons[0].backward_peak_bytes, 140);
   EXPECT_EQ(no_more.peak_bytes, 10 + 10 + 100 + 140);
@@ -73,7 +73,7 @@ TEST(MenuLessons, OnlyLayersOfTheClassLearn) {
   model.upper.layers[0].layer_class = 1;
   model.upper.layers[1].layer_class = 1;
   const std::vector<std::uint8_t> choice{0, 0, 0};
-  const MenuLessons taught = lessons_within(model, choice, kAmple);
+  const MenuLessons taught = lessons_within(model, choice, {}, kAmple);
   ASSERT_EQ(taught.lessons.size(), 1U);
   EXPECT_EQ(taught.lessons[0].layer, 2U);
 }
@@ -83,7 +83,7 @@ TEST(MenuLessons, NoneWithoutKeepAndFull) {
   StepModel model = model_of(2, 1);
   for (LayerCosts& layer : model.upper.layers) layer.modes.pop_back();
   const std::vector<std::uint8_t> choice{0, 0};
-  EXPECT_TRUE(lessons_within(model, choice, kAmple).lessons.empty());
+  EXPECT_TRUE(lessons_within(model, choice, {}, kAmple).lessons.empty());
 }
 
 // It runs nothing again: `keep` alone bounds it.
@@ -92,11 +92,26 @@ TEST(MenuLessons, OffloadNeedsNoFull) {
   model.unknown.push_back({0, Mode::offload(), {}});
   for (LayerCosts& layer : model.upper.layers) layer.modes.pop_back();
   const std::vector<std::uint8_t> choice{0, 0};
-  const MenuLessons taught = lessons_within(model, choice, kAmple);
+  const MenuLessons taught = lessons_within(model, choice, {}, kAmple);
   ASSERT_EQ(taught.lessons.size(), 1U);
   EXPECT_EQ(taught.lessons[0].mode, Mode::offload());
   EXPECT_EQ(taught.lessons[0].forward_peak_bytes, 110);
   EXPECT_EQ(taught.lessons[0].backward_peak_bytes, 30 + 100);
+}
+
+// Layers whose forward is one have no mode of their own, and the rest of the step peaks as they do.
+TEST(MenuLessons, LayersOfASegmentRunAsPlanned) {
+  const StepModel model = model_of(4, 4);
+  const std::vector<std::uint8_t> choice{1, 1, 1, 0};
+  const std::vector<std::uint8_t> joined{0, 1, 1, 0};
+  const MenuLessons taught = lessons_within(model, choice, joined, kAmple);
+  ASSERT_EQ(taught.lessons.size(), 1U);
+  EXPECT_EQ(taught.lessons[0].layer, 3U);
+  StepCosts costs = model.upper;
+  costs.layers[3].modes.push_back({taught.lessons[0].mode, 100, 110, 0, 140, 0});
+  const std::vector<std::uint8_t> with_lesson{1, 1, 1, 2};
+  EXPECT_EQ(taught.peak_bytes, step_peak_bytes(costs, with_lesson, joined));
+  EXPECT_TRUE(lessons_within(model, choice, joined, taught.peak_bytes - 1).lessons.empty());
 }
 
 }  // namespace

@@ -23,6 +23,17 @@ std::int64_t to_bytes(double value) {
 // A bound for `bytes` seen at a shape that the one asked for is `growth` times as large as.
 double scaled_bound(double bytes, double growth) { return std::max(bytes, bytes * growth); }
 
+// What is a sum of volumes, none of them negative, grows by no more than that of them which grows
+// most: of two lengths the one that all of it may belong to.
+double growth_of_volumes(std::span<const std::int64_t> now, std::span<const std::int64_t> before,
+                         std::size_t volumes) {
+  double growth = volumes == 0 ? 1.0 : 0.0;
+  for (std::size_t i = 1; i <= volumes; ++i) {
+    growth = std::max(growth, static_cast<double>(now[i]) / static_cast<double>(before[i]));
+  }
+  return growth;
+}
+
 void make_consistent(SegmentEstimate& estimate) {
   estimate.peak_bytes = std::max({estimate.peak_bytes, estimate.net_bytes, std::int64_t{0}});
   estimate.net_upper_bytes = std::max(estimate.net_upper_bytes, estimate.net_bytes);
@@ -171,10 +182,11 @@ void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estim
   double peak_upper = bound(polynomials_->peak);
   const bool tested = polynomials_->net.is_tested() && polynomials_->peak.is_tested();
   if (!tested) {
-    // No residual to judge by: at least what each sample gives when scaled by the volume.
-    const double volume = basis_->volume(shape);
+    // No residual to judge by: at least what each sample gives when scaled.
     for (const StoredSample& sample : samples_) {
-      const double growth = volume / basis_->volume(sample.shape);
+      Monomials before{};
+      const double growth =
+          growth_of_volumes(monomials, evaluate(sample.shape, before), basis_->linear_count());
       net_upper = std::max(net_upper, scaled_bound(static_cast<double>(sample.net_bytes), growth));
       peak_upper =
           std::max(peak_upper, scaled_bound(static_cast<double>(sample.peak_bytes), growth));
@@ -190,12 +202,18 @@ void SegmentModel::estimate_scaled(const ShapeKey& shape, SegmentEstimate& estim
   const StoredSample& sample = samples_.front();
   const bool constant = key_.kind == SegmentKind::kOptimizer;
   const double growth = constant ? 1.0 : basis_->volume(shape) / basis_->volume(sample.shape);
+  Monomials now{};
+  Monomials before{};
+  const double most = constant
+                          ? 1.0
+                          : growth_of_volumes(evaluate(shape, now), evaluate(sample.shape, before),
+                                              basis_->linear_count());
   const auto net = static_cast<double>(sample.net_bytes);
   const auto peak = static_cast<double>(sample.peak_bytes);
   estimate.net_bytes = to_bytes(net * growth);
   estimate.peak_bytes = to_bytes(peak * growth);
-  estimate.net_upper_bytes = to_bytes(std::ceil(scaled_bound(net, growth)));
-  estimate.peak_upper_bytes = to_bytes(std::ceil(scaled_bound(peak, growth)));
+  estimate.net_upper_bytes = to_bytes(std::ceil(scaled_bound(net, most)));
+  estimate.peak_upper_bytes = to_bytes(std::ceil(scaled_bound(peak, most)));
   estimate.identified = false;
   make_consistent(estimate);
 }

@@ -12,6 +12,15 @@ std::uint8_t gradient_variant(std::uint8_t variant, bool gradients_present) {
 
 bool is_sure(const ModePair& pair) { return pair.fit && pair.identified; }
 
+// A line through the sums of two shapes says little of a third.
+bool is_drawn(const ModePair& pair) {
+  return !pair.identified && (pair.forward.basis == PredictionBasis::kLeastSquares ||
+                              pair.backward.basis == PredictionBasis::kLeastSquares);
+}
+
+// Of pairs of two variants the one to believe.
+int rank(const ModePair& pair) { return is_sure(pair) ? 2 : pair.fit ? 1 : 0; }
+
 ModePair make_pair(const StoredEstimate& forward, const StoredEstimate& backward,
                    std::uint8_t variant) {
   ModePair out{forward.estimate, backward.estimate, variant};
@@ -91,17 +100,15 @@ std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,
 
 std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const {
   std::optional<ModePair> own = exact(mode, variant);
-  if (own && own->fit) return own;
+  if (own && own->fit && !is_drawn(*own)) return own;
   const auto& others = store_.variants(query_.layer_class, mode);
   std::optional<ModePair> stand_in;
   for (const std::uint8_t other : others) {
     if (other == variant) continue;
     auto candidate = exact(mode, other);
-    if (candidate && (!stand_in || (candidate->fit && !stand_in->fit))) {
-      stand_in = candidate;
-    }
+    if (candidate && (!stand_in || rank(*candidate) > rank(*stand_in))) stand_in = candidate;
   }
-  if (stand_in && (!own || stand_in->fit)) return stand_in;
+  if (stand_in && (!own || rank(*stand_in) > rank(*own))) return stand_in;
   if (own) return own;
   // Only ever seen with gradients present, or without: better than nothing, and marked.
   std::optional<ModePair> last = pair(mode, variant, !query_.gradients_present);
@@ -115,16 +122,19 @@ std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const 
 
 std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
   const auto keep = best(Mode::keep(), variant);
-  if (!keep) {
+  if (!keep || is_drawn(*keep)) {
+    // A difference of two lines may be anything.
     const auto full = best(Mode::full(), variant);
-    if (!full) return std::nullopt;
-    return full->remaining_bytes();
+    if (full && (!keep || !is_drawn(*full))) return full->remaining_bytes();
+    if (!keep) return std::nullopt;
   }
   std::int64_t bytes = keep->remaining_bytes();
   if (keep->variant != variant) {
     const auto mine = exact(Mode::full(), variant);
     const auto theirs = exact(Mode::full(), keep->variant);
-    if (mine && theirs) bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+    if (mine && theirs && !is_drawn(*mine) && !is_drawn(*theirs)) {
+      bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+    }
   }
   return bytes;
 }

@@ -250,6 +250,30 @@ TEST(Scaled, OneSampleWithoutLogGrowsWithTheVolume) {
   EXPECT_EQ(smaller->peak_upper_bytes, 16000);
 }
 
+// All of it may belong to the one length that grows.
+TEST(Scaled, OneOrTwoSamplesBoundWhatBelongsToOneOfTwoLengths) {
+  SegmentGenerator random(/*seed=*/11, 3);
+  const auto any_shape = [&] {
+    return ShapeKey{random.uniform(1, 16), random.uniform(8, 128), random.uniform(8, 128)};
+  };
+  for (int round = 0; round < 200; ++round) {
+    const std::int64_t source = random.uniform(0, 4) * 256;
+    const std::int64_t target = random.uniform(0, 4) * 512 + 64;
+    const auto truth = [&](const ShapeKey& shape) {
+      return shape[0] * (source * shape[1] + target * shape[2]);
+    };
+    const auto predictor = make_online_predictor({});
+    const ShapeKey asked = any_shape();
+    for (int samples = 1; samples <= 2; ++samples) {
+      const ShapeKey seen = any_shape();
+      predictor->observe(kForward, seen, sums(truth(seen), truth(seen)));
+      const auto estimate = predictor->predict(kForward, asked);
+      EXPECT_GE(estimate->net_upper_bytes, truth(asked)) << "round " << round << ", " << samples;
+      EXPECT_GE(estimate->peak_upper_bytes, truth(asked)) << "round " << round << ", " << samples;
+    }
+  }
+}
+
 TEST(Predictor, KnowsNothingOfWhatItNeverSaw) {
   const auto predictor = make_online_predictor({});
   EXPECT_FALSE(predictor->predict(kForward, {8, 100}).has_value());

@@ -8,6 +8,7 @@ namespace {
 
 // Masks held as bits come beside the masks themselves for a moment: a bit for four bytes.
 constexpr std::int64_t kBitsShare = 32;
+constexpr std::int64_t kOtherOrderShare = 4;
 
 // It holds what `keep` holds until the layer ends, and in the backward at most all of it again.
 LayerModeCosts bound_of_offload(const LayerModeCosts& keep) {
@@ -28,12 +29,12 @@ std::optional<LayerModeCosts> bound_of(const LayerCosts& layer, Mode mode) {
   bound.forward_peak_bytes = std::max(
       keep->forward_peak_bytes,
       keep->forward_net_bytes + std::max<std::int64_t>(0, keep->forward_net_bytes) / kBitsShare);
-  // Both are above what earlier layers hold. A recovery holds what it makes on the way until the
-  // last tensor that needs it is there: reckoned as much again as the layer keeps.
+  // Both are above what earlier layers hold. A recovery makes what running the layer again makes,
+  // though in another order: reckoned a quarter more.
   bound.backward_peak_bytes =
       std::max(keep->backward_peak_bytes,
                full->forward_net_bytes + full->backward_peak_bytes - keep->forward_net_bytes) +
-      std::max<std::int64_t>(0, keep->forward_net_bytes);
+      std::max<std::int64_t>(0, keep->forward_net_bytes) / kOtherOrderShare;
   bound.released_bytes = std::max(keep->released_bytes, full->released_bytes);
   return bound;
 }

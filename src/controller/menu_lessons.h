@@ -26,8 +26,8 @@ struct MenuLessons {
 
 // Lessons for `model.unknown`, each mode in one layer of its class, none in two, such that the step
 // stays within `room_bytes` above base. Layers of a joint segment run as planned: their forward is
-// one. A mode that was not measured holds at most what `keep` holds, and in its backward needs at
-// most as much more than `full` needs there; one that was seen at another shape, at most
+// one. A mode that was not measured holds at most what `keep` holds, and needs in its backward what
+// `keep` or `full` need there and a quarter of that; one that was seen at another shape, at most
 // UnknownMode::seen. Requires: `choice` indexes the modes of model.upper; `joined` as in Plan.
 MenuLessons lessons_within(const StepModel& model, std::span<const std::uint8_t> choice,
                            std::span<const std::uint8_t> joined, std::int64_t room_bytes);

@@ -244,6 +244,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void pack_bits(const std::vector<std::uint32_t>& slots, std::vector<c10::Storage>& bytes_of,
                  StorageSet& packed);
   at::Tensor unpack_taped(std::size_t index);
+  [[nodiscard]] StorageSet wanted_slots(int task) const;
   void collect_taped(bool pinned_too);
   // Least price of what the tape can still give; negative: nothing.
   [[nodiscard]] double next_price_us() const;

@@ -170,7 +170,7 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   }
   const GlobalFlagsGuard flags(parts_.front().ambient.flags());
   const WorkInstant begin = options_.timer.now();
-  at::Tensor tensor = rebound(slot.tensor, tape_->recover(slot.storage));
+  at::Tensor tensor = rebound(slot.tensor, tape_->recover(slot.storage, wanted_slots(task)));
   recovery_.add(begin, options_.timer.now());
   recovered_ = true;
   slot.done_task = task;
@@ -180,18 +180,22 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   return tensor;
 }
 
-// What was recovered goes as soon as its last reader has it; what the forward left, when its last
-// reader lets go: as it does from a frame without a tape, so that both need the same.
-void Frame::collect_taped(bool pinned_too) {
-  const int task = torch::autograd::get_current_graph_task_id();
-  StorageSet needed(tape_->stored().size(), false);
+// What the backward of the task may still read.
+StorageSet Frame::wanted_slots(int task) const {
+  StorageSet wanted(tape_->stored().size(), false);
   for (const Slot& slot : slots_) {
     if (!slot.taped || slot.dead) continue;
     const auto storage = static_cast<std::size_t>(slot.storage);
     if (slot.done_task == task && !tape_->stored()[storage].pinned) continue;
-    needed[storage] = true;
+    wanted[storage] = true;
   }
-  tape_->collect(needed, pinned_too);
+  return wanted;
+}
+
+// What was recovered goes as soon as its last reader has it; what the forward left, when its last
+// reader lets go: as it does from a frame without a tape, so that both need the same.
+void Frame::collect_taped(bool pinned_too) {
+  tape_->collect(wanted_slots(torch::autograd::get_current_graph_task_id()), pinned_too);
   // What is still there may have lost what it could be recovered from.
   consumed_ = consumed_ || pinned_too;
 }

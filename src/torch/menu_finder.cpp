@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostExhaustive = 10;              // candidates: all their subsets are tried
 constexpr std::size_t kMostCandidates = 48;              // the largest ones
 constexpr double kLeastShare = 0.01;                     // of the layer's saved bytes
-constexpr std::uint64_t kRules = 0x9e3779b97f4a7c15ULL;  // changes with what a mode's peaks mean
+constexpr std::uint64_t kRules = 0xbf58476d1ce4e5b9ULL;  // changes with what a mode's peaks mean
 
 struct Candidate {
   std::uint32_t slot = 0;

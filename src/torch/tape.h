@@ -176,6 +176,9 @@ class Tape final : public OperatorObserver {
 
   // The storage with its final bytes, recovered where needed. Throws what operators throw.
   const c10::Storage& recover(std::int32_t storage);
+  // The same; what is made on the way goes as soon as neither this storage nor those in `needed`
+  // want it.
+  const c10::Storage& recover(std::int32_t storage, StorageSet needed);
   // Frees what no saved storage in `needed` wants any more, by reverse liveness. `pinned_too`: also
   // what the forward left (not under a retained graph).
   void collect(const StorageSet& needed, bool pinned_too);
@@ -218,6 +221,7 @@ class Tape final : public OperatorObserver {
   [[nodiscard]] std::vector<std::int32_t> oldest_wanted(const StorageSet& needed) const;
   void recover_to(std::int32_t storage, std::int32_t version);
   void run(Entry& entry);
+  void collect_after(const Entry& entry);
   void push_arguments(const Entry& entry, torch::jit::Stack& stack) const;
 
   c10::Device device_;
@@ -235,6 +239,7 @@ class Tape final : public OperatorObserver {
   std::vector<const c10::StorageImpl*> arguments_;
   double total_seconds_ = 0;
   std::int64_t operators_run_ = 0;
+  std::optional<StorageSet> wanted_;  // while recovering
 };
 
 }  // namespace pudica::hooks

@@ -1,6 +1,7 @@
 // Running operators again, as few and as late as can be.
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -78,6 +79,28 @@ const c10::Storage& Tape::recover(std::int32_t storage) {
   return stored_[index(storage)].live;
 }
 
+const c10::Storage& Tape::recover(std::int32_t storage, StorageSet needed) {
+  needed[index(storage)] = true;
+  wanted_ = std::move(needed);
+  try {
+    recover_to(storage, stored_[index(storage)].version);
+  } catch (...) {
+    wanted_.reset();
+    throw;
+  }
+  wanted_.reset();
+  return stored_[index(storage)].live;
+}
+
+// Only what the operator read can have had its last reader.
+void Tape::collect_after(const Entry& entry) {
+  const bool may_go = std::ranges::any_of(entry.references, [this](const Reference& reference) {
+    const Stored& stored = stored_[index(reference.storage)];
+    return stored.live && !stored.pinned && !(*wanted_)[index(reference.storage)];
+  });
+  if (may_go) collect(*wanted_, /*pinned_too=*/false);
+}
+
 void Tape::recover_to(std::int32_t storage, std::int32_t version) {
   Stored& stored = stored_[index(storage)];
   if (stored.live && stored.live_version == version) return;
@@ -150,6 +173,10 @@ void Tape::run(Entry& entry) {
   for (const Reference& reference : entry.references) {
     Stored& stored = stored_[index(reference.storage)];
     if (reference.written && stored.live_version == reference.version) ++stored.live_version;
+  }
+  if (wanted_) {
+    stack.clear();
+    collect_after(entry);
   }
 }
 

@@ -21,7 +21,7 @@ from ._arguments import take_apart, tensors_in
 from ._budget import Budget, format_apart, format_bytes, resolve
 from ._checkpointing import Takeover
 from ._errors import AttachError, ShapeError, StateError, from_native
-from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd
+from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
 from ._layers import class_word
 from ._parts import Parts
@@ -69,6 +69,7 @@ class Handle:
         self._said: set[str] = set()
         self._compiled = ""  # class of a module whose hooks torch.compile traced
         self._hooks: list[Any] = []
+        self._places: list[Place] = []  # of the layers' hooks
         self._state_file = ""
         self._attached = True
         parameters = [*model.parameters(), *model.buffers()]
@@ -200,6 +201,7 @@ class Handle:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        self._places.clear()
         _optimizers.forget(self)
         for module in [m for m, ref in attached_modules.items() if ref() is self]:
             del attached_modules[module]
@@ -251,12 +253,12 @@ class Handle:
                 ),
             ]
         for layer in layers:
-            self._hooks += [
-                layer.register_forward_pre_hook(LayerBegin(self), with_kwargs=True),
-                layer.register_forward_hook(
-                    LayerEnd(self), with_kwargs=True, prepend=True, always_call=True
-                ),
-            ]
+            begin = layer.register_forward_pre_hook(LayerBegin(self), with_kwargs=True)
+            end = layer.register_forward_hook(
+                LayerEnd(self), with_kwargs=True, prepend=True, always_call=True
+            )
+            self._hooks += [begin, end]
+            self._places += [Place(begin, last=True), Place(end, last=False)]
             attached_modules[layer] = weakref.ref(self)
         attached_modules[model] = weakref.ref(self)
         self._takeover = Takeover([*layers, *ancestors.values()])
@@ -287,6 +289,8 @@ class Handle:
             if read is None:
                 return
             _rerun.forget_dead()
+            for place in self._places:
+                place.take()
             self._take_over_checkpointing()
             self._note(self._native.end_step())
             self._native.begin_step(*read)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
     from ._handle import Handle
 
 _INERT = (getattr, (contextlib.nullcontext(), "__exit__"))  # takes anything, gives None
@@ -61,7 +63,7 @@ class LayerBegin(_Hook):
             return
         hooks = module._forward_pre_hooks
         if next(reversed(hooks.values())) is not self:
-            _move(hooks, self, last=True)  # a hook of the user's came after: right from the next
+            _move(hooks, self, last=True)  # added in this very forward: right from the next
             return
         handle._layer_begins(module, args, kwargs)
 
@@ -78,6 +80,22 @@ class LayerEnd(_Hook):
             self.handle._layer_ends(module, None)
         else:
             self.handle._layer_ends(module, output)
+
+
+class Place:
+    """A layer's hook keeps to one end of the hooks there, also of those the user adds later."""
+
+    def __init__(self, handle: RemovableHandle, *, last: bool) -> None:
+        self._handle = handle
+        self._last = last
+
+    def take(self) -> None:
+        hooks = self._handle.hooks_dict_ref()
+        if not hooks:
+            return
+        end = next(reversed(hooks)) if self._last else next(iter(hooks))
+        if end != self._handle.id and self._handle.id in hooks:
+            hooks.move_to_end(self._handle.id, last=self._last)
 
 
 def _move(hooks: Any, hook: _Hook, *, last: bool) -> None:

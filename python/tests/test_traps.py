@@ -204,6 +204,17 @@ def test_hooks_that_change_arguments_and_outputs(when: str, prepend: bool) -> No
     assert calls == ["pre", "post"] * 4
 
 
+def test_hooks_added_later_leave_no_layer_out() -> None:
+    model = stack()
+    with attached(model) as handle:
+        for layer in model.layers:
+            layer.register_forward_pre_hook(_doubles_argument)
+            layer.register_forward_hook(_halves_output, prepend=True)
+        gradients(model, run)
+        gradients(model, run)
+        assert handle.stats()["last_step"]["layer_calls"] == len(model.layers), "of the first"
+
+
 # -- 7 the user's own checkpointing --------------------------------------------------------------
 
 

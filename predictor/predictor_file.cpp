@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kMagic = "pudica-predictor";
 constexpr std::string_view kEnd = "checksum ";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kWithoutRidges = 1;  // the version before: read as well
 constexpr std::size_t kMostSegments = 65536;
 constexpr std::size_t kMostSamples = 4096;
 constexpr std::size_t kLongestName = 64;
@@ -96,6 +97,7 @@ void put_time(std::string& out, const TimeState& time) {
   put(out, time.published_spread);
   put_bounds(out, time.bounds);
   put_bounds(out, time.published_bounds);
+  put(out, time.ridge);
   out += '\n';
 }
 
@@ -237,7 +239,7 @@ TimeState::Bounds read_bounds(Reader& reader) {
   return bounds;
 }
 
-TimeState read_time(Reader& reader) {
+TimeState read_time(Reader& reader, std::int64_t version) {
   TimeState time;
   reader.expect("time");
   time.samples = reader.number<std::int64_t>();
@@ -256,10 +258,12 @@ TimeState read_time(Reader& reader) {
   time.published_spread = reader.number<double>();
   time.bounds = read_bounds(reader);
   time.published_bounds = read_bounds(reader);
+  if (version != kWithoutRidges) time.ridge = reader.number<double>();
   return time;
 }
 
-void read_segment(Reader& reader, const PredictorOptions& options, SegmentModels& models) {
+void read_segment(Reader& reader, std::int64_t version, const PredictorOptions& options,
+                  SegmentModels& models) {
   reader.expect("segment");
   const SegmentKey key = read_key(reader);
   const auto observations = reader.number<std::int64_t>();
@@ -269,7 +273,7 @@ void read_segment(Reader& reader, const PredictorOptions& options, SegmentModels
   for (std::size_t i = 0; i < count && !reader.failed(); ++i) {
     samples.push_back(read_sample(reader, names));
   }
-  TimeState time = read_time(reader);
+  TimeState time = read_time(reader, version);
   if (reader.failed()) return;
   const auto [entry, is_new] = models.emplace(key, SegmentModel(key, options, names.size()));
   const bool accepted =
@@ -333,13 +337,13 @@ Result<SegmentModels> read_models(std::string_view text, const PredictorOptions&
   reader.expect(kMagic);
   if (reader.failed()) return corrupt("it does not begin with '" + std::string(kMagic) + "'");
   const auto version = reader.number<std::int64_t>();
-  if (version != kVersion) {
+  if (version != kVersion && version != kWithoutRidges) {
     return corrupt("version " + std::to_string(version) + ", expected " + std::to_string(kVersion));
   }
   SegmentModels models;
   const std::size_t segments = reader.count(kMostSegments);
   for (std::size_t i = 0; i < segments && !reader.failed(); ++i) {
-    read_segment(reader, options, models);
+    read_segment(reader, version, options, models);
   }
   if (!reader.reason().empty()) return corrupt(reader.reason());
   if (reader.failed() || !reader.at_end()) {

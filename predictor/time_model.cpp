@@ -8,6 +8,8 @@
 
 #include <Eigen/Dense>
 
+#include "predictor/time_ridge.h"
+
 namespace pudica::predictor {
 namespace {
 
@@ -16,10 +18,6 @@ constexpr double kMoved = 0.02;  // relative change of a prediction worth publis
 constexpr double kSpreadMoved = 0.05;  // absolute change of the relative spread, likewise
 constexpr double kUnknownSpread = 0.5;
 constexpr double kLongestSeconds = 1e6;
-// Ridges, relative to one sample: small, and smallest for the volumes, so that a single shape is
-// read as proportional to the volume.
-constexpr double kRidge = 1e-3;
-constexpr double kVolumeRidge = 1e-5;
 constexpr int kEarlyPasses = 4;
 
 double median(std::vector<double> values) {
@@ -100,6 +98,7 @@ void TimeModel::add_early(const Features& features, double rate) {
   for (std::size_t i = 0; i < used.size(); ++i) used[i] = state_.early[i].rate;
   const double usual = median(used);
   for (double& value : used) value = std::clamp(value, usual / 2.5, usual * 2.5);
+  state_.ridge = suited_ridge(used);
   for (int pass = 0; pass < kEarlyPasses; ++pass) {
     std::ranges::fill(state_.gram, 0.0);
     std::ranges::fill(state_.moments, 0.0);
@@ -132,6 +131,29 @@ void TimeModel::add_late(const Features& features, double rate) {
   solve();
 }
 
+std::vector<double> TimeModel::proportional() const {
+  std::vector<double> coefficients(state_.scales.size(), 0.0);
+  const std::size_t volumes = basis_->linear_count();
+  if (volumes == 0) coefficients.front() = state_.scales.front();
+  for (std::size_t i = 1; i <= volumes; ++i) coefficients[i] = state_.scales[i];
+  for (double& value : coefficients) value /= state_.reference_volume;
+  return coefficients;
+}
+
+double TimeModel::suited_ridge(const std::vector<double>& rates) const {
+  const auto rows = static_cast<Eigen::Index>(rates.size());
+  const auto columns = static_cast<Eigen::Index>(state_.scales.size());
+  Eigen::MatrixXd features(rows, columns);
+  for (Eigen::Index i = 0; i < rows; ++i) {
+    const Features& row = state_.early[static_cast<std::size_t>(i)].features;
+    features.row(i) = Eigen::Map<const Eigen::RowVectorXd>(row.data(), columns);
+  }
+  const std::vector<double> along = proportional();
+  return ridge_by_leaving_out(features, Eigen::Map<const Eigen::VectorXd>(rates.data(), rows),
+                              Eigen::Map<const Eigen::VectorXd>(along.data(), columns),
+                              state_.ridge);
+}
+
 void TimeModel::accumulate(const Features& features, double rate, double forgetting) {
   const std::size_t count = features.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -145,12 +167,11 @@ void TimeModel::accumulate(const Features& features, double rate, double forgett
 
 void TimeModel::solve() {
   const auto count = static_cast<Eigen::Index>(state_.moments.size());
-  Eigen::MatrixXd gram = Eigen::Map<const Eigen::MatrixXd>(state_.gram.data(), count, count);
+  const std::vector<double> along = proportional();
+  const Eigen::MatrixXd gram =
+      Eigen::Map<const Eigen::MatrixXd>(state_.gram.data(), count, count) +
+      ridge_penalty(Eigen::Map<const Eigen::VectorXd>(along.data(), count), state_.ridge);
   const Eigen::VectorXd moments = Eigen::Map<const Eigen::VectorXd>(state_.moments.data(), count);
-  for (Eigen::Index i = 0; i < count; ++i) {
-    const auto linear = static_cast<Eigen::Index>(basis_->linear_count());
-    gram(i, i) += i >= 1 && i <= linear ? kVolumeRidge : kRidge;
-  }
   const Eigen::VectorXd solution = gram.ldlt().solve(moments);
   if (solution.allFinite()) {
     state_.coefficients.assign(solution.begin(), solution.end());
@@ -240,7 +261,8 @@ bool TimeModel::set_state(TimeState state) {
     return false;
   const bool is_valid = state.bounds.is_valid() && state.published_bounds.is_valid() &&
                         std::isfinite(state.published_spread) && state.reference_volume > 0 &&
-                        std::isfinite(state.reference_volume) &&
+                        std::isfinite(state.reference_volume) && std::isfinite(state.ridge) &&
+                        state.ridge > 0 &&
                         std::ranges::all_of(state.scales, [](double scale) { return scale >= 1; });
   if (!is_valid) return false;
   state_ = std::move(state);

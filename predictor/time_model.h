@@ -1,5 +1,6 @@
 // The time of a segment: one regularised least-squares fit over all samples of a class, relative
-// to the volume of the shape, robust to stalls of the machine.
+// to the volume of the shape, robust to stalls of the machine, and as near to proportion to the
+// volume as the samples leave it.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,8 @@ struct TimeEstimate {
 
 // Everything a fit is made of, plain, so that it can be written to a file and read back.
 struct TimeState {
+  static constexpr double kUntoldRidge = 1e-3;
+
   // One early sample: features relative to the volume, and time relative to it.
   struct Early {
     std::vector<double> features;
@@ -40,6 +43,7 @@ struct TimeState {
   double reference_volume = 0;  // of the first shape
   std::vector<double> scales;   // of the features, from the first shape
   std::vector<Early> early;     // until kEarly samples are there
+  double ridge = kUntoldRidge;  // of what is not proportional to the volume; told by the early ones
   std::vector<double> gram;     // row-major, weighted; afterwards
   std::vector<double> moments;
   std::vector<double> ratios;        // the last measured / predicted, oldest first
@@ -79,6 +83,10 @@ class TimeModel {
   [[nodiscard]] Features scaled_features(std::span<const std::int64_t> monomials) const;
   void add_early(const Features& features, double rate);
   void add_late(const Features& features, double rate);
+  // For the early samples with these rates.
+  [[nodiscard]] double suited_ridge(const std::vector<double>& rates) const;
+  // Coefficients of a rate of 1 at every shape.
+  [[nodiscard]] std::vector<double> proportional() const;
   void accumulate(const Features& features, double rate, double forgetting);
   void solve();
   void note_ratio(double ratio);

@@ -30,6 +30,19 @@ struct Mean {
   [[nodiscard]] double value() const { return sum / static_cast<double>(count); }
 };
 
+// What one step took for one segment, the mean over its layers: what disturbs the machine disturbs
+// all of them, so they are one sample.
+struct Together {
+  Mean seconds;
+  Mean forward_seconds;  // of the class; 0: not known
+
+  void add(double taken, double forward) {
+    if (!(taken > 0)) return;
+    seconds.add(taken);
+    forward_seconds.add(forward);
+  }
+};
+
 }  // namespace
 
 // After the bytes: a segment that those have shown to be another is forgotten first.
@@ -44,11 +57,16 @@ void SegmentStore::observe_relative_times(const StepOutcome& outcome) {
   for (const auto& [layer_class, forward] : forwards) {
     relative_times_.observe_forward(layer_class, shape, forward.value());
   }
+  std::map<SegmentKey, Together> segments;
   for (const SegmentObservation& item : outcome.segments) {
     if (!is_relative(item.key)) continue;
     const auto forward = forwards.find(item.key.layer_class);
-    relative_times_.observe(normalized(item.key), shape, item.sample.seconds,
-                            forward == forwards.end() ? 0 : forward->second.value());
+    segments[normalized(item.key)].add(item.sample.seconds,
+                                       forward == forwards.end() ? 0 : forward->second.value());
+  }
+  for (const auto& [key, taken] : segments) {
+    if (taken.seconds.count == 0) continue;
+    relative_times_.observe(key, shape, taken.seconds.value(), taken.forward_seconds.value());
   }
 }
 
@@ -77,14 +95,20 @@ void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
   for (const auto& [of, forward] : forwards) {
     relative_times_.observe_forward(of.second, *shapes.at(of.first), forward.value());
   }
+  std::map<std::pair<std::uint64_t, SegmentKey>, Together> segments;
   for (const SegmentTime& time : times) {
     const SegmentKey key = normalized(time.key);
     if (predictor_->distinct_shapes(key) == 0) continue;
     predictor_->observe_time(key, time.shape, time.seconds);
     if (!is_relative(key)) continue;
     const auto forward = forwards.find({time.step, key.layer_class});
-    relative_times_.observe(key, time.shape, time.seconds,
-                            forward == forwards.end() ? 0 : forward->second.value());
+    segments[{time.step, key}].add(time.seconds,
+                                   forward == forwards.end() ? 0 : forward->second.value());
+  }
+  for (const auto& [of, taken] : segments) {
+    if (taken.seconds.count == 0) continue;
+    relative_times_.observe(of.second, *shapes.at(of.first), taken.seconds.value(),
+                            taken.forward_seconds.value());
   }
 }
 

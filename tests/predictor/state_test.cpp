@@ -158,12 +158,35 @@ TEST(PredictorState, SurvivesDamageUnderAValidChecksum) {
 TEST(PredictorState, RefusesAbsurdCountsWithoutReservingThem) {
   for (const char* body :
        {"pudica-predictor 1 9000000000000000000\n", "pudica-predictor 1 -1\n",
-        "pudica-predictor 2 0\n", "pudica-predictor 1 1\nsegment 0 0 0 0 0 1 2 =a =b 60000\n",
+        "pudica-predictor 3 0\n", "pudica-predictor 1 1\nsegment 0 0 0 0 0 1 2 =a =b 60000\n",
         "pudica-predictor 1 1\nsegment 0 0 0 0 0 1 2 =a =b 1\nsample 1 2 3 4 1 65000\n", ""}) {
     const auto result =
         make_online_predictor({})->restore(predictor::with_checksum(std::string(body)));
     ASSERT_FALSE(result.has_value()) << body;
     EXPECT_EQ(result.error().code, ErrorCode::kCorrupt);
+  }
+}
+
+// The version before had no ridges.
+TEST(PredictorState, ReadsTheVersionBefore) {
+  const auto original = make_taught(kSeed, {});
+  std::string text = original->serialize();
+  std::string body(text.substr(0, text.rfind("checksum ")));
+  const std::string before = "pudica-predictor 1";
+  body.replace(0, before.size(), before);
+  for (std::size_t at = body.find("\ntime "); at != std::string::npos;
+       at = body.find("\ntime ", at + 1)) {
+    const std::size_t end = body.find('\n', at + 1);
+    const std::size_t last = body.rfind(' ', end);
+    body.erase(last, end - last);
+  }
+  const auto copy = make_online_predictor({});
+  const auto restored = copy->restore(predictor::with_checksum(body));
+  ASSERT_TRUE(restored.has_value()) << restored.error().message;
+  ASSERT_EQ(copy->segments(), original->segments());
+  for (const SegmentKey& key : copy->segments()) {
+    expect_equal(*copy->predict(key, {9, 99}), *original->predict(key, {9, 99}));
+    copy->observe_time(key, {9, 99}, 1e-3);
   }
 }
 

@@ -1,5 +1,8 @@
 // Times: pooled, noisy, with stalls.
+#include <algorithm>
+#include <cmath>
 #include <random>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -102,6 +105,52 @@ TEST(TimeFit, OneShapeIsReadAsProportionalToTheVolume) {
   EXPECT_NEAR(timed.predict({8, 100}).seconds, 0.01, 1e-4);
   EXPECT_NEAR(timed.predict({8, 200}).seconds, 0.02, 1e-3);
   EXPECT_NEAR(timed.predict({4, 100}).seconds, 0.005, 5e-4);
+}
+
+// What is measured in few steps, each with what the machine did in it, is no reason to take a time
+// for anything but proportional to the volume: a free fit is off by half at the ends.
+TEST(TimeFit, FewNoisySamplesDoNotBendIt) {
+  std::vector<double> errors;
+  for (int seed = 0; seed < 40; ++seed) {
+    TimedPredictor timed;
+    for (int skipped = 0; skipped < 20 * seed; ++skipped) (void)timed.random_shape();
+    for (int i = 0; i < 6; ++i) {
+      const ShapeKey shape{8, timed.random_shape()[1]};
+      timed.observe(shape, 1e-6 * static_cast<double>(8 * shape[1]) * timed.noise(0.15));
+    }
+    for (const std::int64_t length : {50, 200, 380}) {
+      const double truth = 1e-6 * static_cast<double>(8 * length);
+      errors.push_back(std::abs(timed.predict({8, length}).seconds / truth - 1));
+    }
+  }
+  std::ranges::sort(errors);
+  EXPECT_LT(errors[errors.size() / 2], 0.07);
+  EXPECT_LT(errors[errors.size() * 9 / 10], 0.2);
+}
+
+TEST(TimeFit, FewQuietSamplesDo) {
+  TimedPredictor timed;
+  for (int i = 0; i < 8; ++i) {
+    const ShapeKey shape{8, timed.random_shape()[1]};
+    timed.observe(shape, layer_seconds(shape) * timed.noise(0.01));
+  }
+  for (const std::int64_t length : {50, 200, 380}) {
+    EXPECT_LT(relative_error(timed, {8, length}), 0.1) << length;
+  }
+}
+
+// Layers of an encoder know of the one length, those of a decoder of both.
+TEST(TimeFit, OneOfTwoLengthsIsTold) {
+  TimedPredictor timed;
+  for (int i = 0; i < 24; ++i) {
+    const std::int64_t source = timed.random_shape()[1];
+    const std::int64_t target = timed.random_shape()[1];
+    timed.observe({8, source, target}, 1e-6 * static_cast<double>(8 * source) * timed.noise(0.03));
+  }
+  for (const ShapeKey& shape : {ShapeKey{8, 100, 300}, ShapeKey{8, 300, 100}}) {
+    const double truth = 1e-6 * static_cast<double>(8 * shape[1]);
+    EXPECT_NEAR(timed.predict(shape).seconds / truth, 1, 0.1) << shape.to_string();
+  }
 }
 
 TEST(TimeFit, ForgettingFollowsAMachineThatSlowsDown) {

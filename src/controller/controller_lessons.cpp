@@ -67,6 +67,7 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   if (model && options_.warmup_mode == WarmupMode::kRevocable) {
     // Keeping all is what teaches at least cost, unless it would end in many revocations.
     BuiltPlan built = built_plan(context, *model, {});
+    if (!built.plan.joined.empty()) return teach_joined_step(std::move(built.plan));
     planned = std::move(built.plan.modes);
     // What forwards that wait hold can be revoked.
     plan.feasible = built.plan.feasible || context.waiting_forwards > 0;
@@ -74,6 +75,15 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   }
   plan.modes = learning_modes(
       store_, structure_, {context.gradients_present, options_.menu, planned, plan.default_mode});
+  return publish(std::move(plan), {}, true);
+}
+
+// Layers do not fit one by one, so no layer is taken out to be kept.
+StepDecision ControllerImpl::teach_joined_step(Plan plan) {
+  if (!plan.feasible) ++counters_.infeasible_steps;
+  plan.predicted_peak_bytes = Bytes(0);  // of too little to be judged by
+  plan.revocable = true;
+  plan.reason = "learning: " + phase_.reason + "; " + plan.reason;
   return publish(std::move(plan), {}, true);
 }
 

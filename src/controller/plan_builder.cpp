@@ -214,10 +214,21 @@ void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
     const auto least = std::ranges::min_element(layer.modes, {}, held);
     choice.push_back(static_cast<std::uint8_t>(least - layer.modes.begin()));
   }
-  if (step_peak_bytes(likely, choice) > step_peak_bytes(likely, built.choice, built.plan.joined)) {
-    return;
+  Choice joined;
+  std::int64_t peak = step_peak_bytes(likely, choice);
+  if (request.context.base_bytes + Bytes(peak) > request.context.budget_bytes) {
+    ChainProblem problem = to_chain(likely);
+    add_joints(likely, &problem);
+    ChainPlan least = floor_plan(problem.chain);
+    const std::int64_t least_peak = step_peak_bytes(likely, least.choice, least.joined);
+    if (least_peak < peak) {
+      peak = least_peak;
+      choice = std::move(least.choice);
+      joined = std::move(least.joined);
+    }
   }
-  take_choice(built, costs, request, std::move(choice));
+  if (peak > step_peak_bytes(likely, built.choice, built.plan.joined)) return;
+  take_choice(built, costs, request, std::move(choice), std::move(joined));
 }
 
 bool is_certain(const StepModel& model, const BuiltPlan& built) {

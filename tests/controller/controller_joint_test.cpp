@@ -89,6 +89,28 @@ TEST(ControllerJoints, StayExactAtNewShapesUnderATightBudget) {
   EXPECT_EQ(harness.controller->snapshot().counters.drifts, 0);
 }
 
+// While layers are learned as well: a second batch that is far longer than the first.
+TEST(ControllerJoints, AreRunWhileLearning) {
+  Harness known(deep(32));
+  learn(known);
+  const auto longest = known.controller->estimate({8, 512}, known.budget_at({8, 512}, 1));
+  ASSERT_TRUE(longest.has_value());
+  const Bytes flat = longest->base_bytes + Bytes(checkpoint_all(known.model, {8, 512}));
+  const Bytes budget =
+      longest->floor_peak_bytes + Bytes((flat - longest->floor_peak_bytes).count() / 2);
+  Harness harness(deep(32));
+  harness.step({8, 80}, budget);
+  const HarnessStep second = harness.step({8, 512}, budget);
+  EXPECT_EQ(second.state, ControllerState::kLearning);
+  EXPECT_TRUE(second.decision.record);
+  EXPECT_GT(std::ranges::count(second.decision.plan->joined, 1), 0) << second.decision.plan->reason;
+  EXPECT_LE(second.outcome.peak_bytes, budget);
+  for (const std::int64_t length : lengths(12, 5)) {
+    const HarnessStep step = harness.step({8, length}, budget);
+    EXPECT_LE(step.outcome.peak_bytes, budget) << length << ' ' << step.decision.plan->reason;
+  }
+}
+
 TEST(ControllerJoints, BelowTheMenuFloorItIsRunAndTheShortageIsNamed) {
   Harness harness(deep(32));
   learn(harness);

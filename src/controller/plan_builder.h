@@ -30,8 +30,9 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
                      std::span<const std::uint8_t> warm);
 
 // For a plan that does not fit: every layer in the mode that holds least, or joined where that does
-// not fit either, where that peaks no higher by `likely`, the point estimates. The plan of least peak relaxes whatever lies below its
-// highest point, which may be a wrong prediction, or a bound far above what is to come.
+// not fit either, where that peaks no higher by `likely`, the point estimates. The plan of least
+// peak relaxes whatever lies below its highest point, which may be a wrong prediction, or a bound
+// far above what is to come.
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
              const PlanRequest& request);
 

@@ -59,7 +59,8 @@ struct Collection {
 // The lower hull of (bytes kept, work) over sets of candidates, at most `most_steps` points; work
 // as operator_work.h has it, so that what is chosen does not depend on a clock, nor on the shape
 // where the layer's tensors grow alike with it. Candidates reproduce themselves to the bit: each is
-// recovered once and compared. Null: nothing can be dropped. (menu_finder.cpp)
+// recovered once and compared, and so are those of each point together. Null: nothing can be
+// dropped. (menu_finder.cpp)
 std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps,
                                            const MenuRules& rules = {});
 

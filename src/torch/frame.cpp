@@ -247,7 +247,7 @@ void Frame::release(std::size_t index) {
     tape_->unslot(slots_[index].storage);
     slots_[index].storage = Tape::kNone;
   }
-  if (state_ == State::kTaped && !recovering_) collect_taped(/*pinned_too=*/true);
+  if (state_ == State::kTaped && !recovering_) collect_released();
   if (state_ == State::kOffloaded) let_go_of_dead();
 }
 

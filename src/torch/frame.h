@@ -245,7 +245,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
                  StorageSet& packed);
   at::Tensor unpack_taped(std::size_t index);
   [[nodiscard]] StorageSet wanted_slots(int task) const;
-  void collect_taped(bool pinned_too);
+  void collect_released();
   // Least price of what the tape can still give; negative: nothing.
   [[nodiscard]] double next_price_us() const;
   std::int64_t give_up_next();

@@ -156,7 +156,6 @@ bool Frame::drop_by_menu() {
 at::Tensor Frame::unpack_taped(std::size_t index) {
   Slot& slot = slots_[index];
   const int task = torch::autograd::get_current_graph_task_id();
-  const bool retained = torch::autograd::get_current_graph_task_keep_graph();
   if (slot.version_handle.enabled()) {
     require_unmodified(slot.version_handle.current_version(), slot.version);
   }
@@ -175,7 +174,7 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   recovered_ = true;
   slot.done_task = task;
   if (!tape_->stored()[static_cast<std::size_t>(slot.storage)].pinned) {
-    collect_taped(/*pinned_too=*/!retained);
+    tape_->collect(wanted_slots(task), /*pinned_too=*/false);
   }
   return tensor;
 }
@@ -192,12 +191,16 @@ StorageSet Frame::wanted_slots(int task) const {
   return wanted;
 }
 
-// What was recovered goes as soon as its last reader has it; what the forward left, when its last
-// reader lets go: as it does from a frame without a tape, so that both need the same.
-void Frame::collect_taped(bool pinned_too) {
-  tape_->collect(wanted_slots(torch::autograd::get_current_graph_task_id()), pinned_too);
-  // What is still there may have lost what it could be recovered from.
-  consumed_ = consumed_ || pinned_too;
+// What was recovered goes as soon as its last reader has it. What the forward left goes when the
+// last slot that it answers for is released: until then a backward may ask for that once more.
+void Frame::collect_released() {
+  StorageSet held(tape_->stored().size(), false);
+  for (const Slot& slot : slots_) {
+    if (slot.taped && !slot.dead) held[static_cast<std::size_t>(slot.storage)] = true;
+  }
+  tape_->collect(held, /*pinned_too=*/true);
+  tape_->collect(wanted_slots(torch::autograd::get_current_graph_task_id()), /*pinned_too=*/false);
+  consumed_ = true;  // what is still there may have lost what it could be recovered from
 }
 
 double Frame::next_price_us() const {

@@ -1,7 +1,5 @@
 // Which sets of saved tensors a class may drop: found from one collecting call.
 #include <algorithm>
-#include <cstring>
-#include <exception>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -10,6 +8,7 @@
 
 #include "base/log.h"
 #include "torch/class_menu.h"
+#include "torch/menu_trial.h"
 #include "torch/operator_work.h"
 #include "torch/work_clock.h"
 
@@ -19,7 +18,7 @@ namespace {
 constexpr std::size_t kMostExhaustive = 10;              // candidates: all their subsets are tried
 constexpr std::size_t kMostCandidates = 48;              // the largest ones
 constexpr double kLeastShare = 0.01;                     // of the layer's saved bytes
-constexpr std::uint64_t kRules = 0xbf58476d1ce4e5b9ULL;  // changes with what a mode's peaks mean
+constexpr std::uint64_t kRules = 0x94d049bb133111ebULL;  // changes with what a mode's peaks mean
 
 struct Candidate {
   std::uint32_t slot = 0;
@@ -34,19 +33,6 @@ struct Point {
   std::int64_t work = 0;
   std::vector<std::size_t> chosen;  // candidates by index
 };
-
-bool same_bytes(const c10::Storage& left, const c10::Storage& right) {
-  if (left.nbytes() != right.nbytes()) return false;
-  if (left.nbytes() == 0) return true;
-  if (left.device_type() == c10::DeviceType::CPU) {
-    return std::memcmp(left.data(), right.data(), left.nbytes()) == 0;
-  }
-  const auto view = [](const c10::Storage& storage) {
-    const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-    return at::empty({0}, options).set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())});
-  };
-  return at::equal(view(left), view(right));
-}
 
 class MenuFinder {
  public:
@@ -82,6 +68,7 @@ class MenuFinder {
     menu->sequence = tape_.sequence();
     for (const Point& point : hull) menu->steps.push_back(step_of(point));
     add_order(*menu);
+    drop_what_differs(*menu);
     if (menu->steps.empty()) return nullptr;
     add_early(*menu);
     menu->keep_operators = rules_.keep_operators;
@@ -157,36 +144,29 @@ class MenuFinder {
     std::erase_if(candidates_, [this](const Candidate& one) { return !reproduces(one); });
   }
 
-  // Recovers the storage while every other saved one is there, and compares. `early`: only those
-  // that are saved before it.
+  // `early`: while only those are there that were saved before it.
   bool reproduces(const Candidate& one, bool early = false) {
-    const std::size_t storage = one.storage;
-    std::vector<bool> before(tape_.stored().size(), !early);
+    StorageSet there(tape_.stored().size(), !early);
     for (const auto& [number, slot] : first_slot_) {
-      if (slot < one.slot) before[static_cast<std::size_t>(number)] = true;
+      if (slot < one.slot) there[static_cast<std::size_t>(number)] = true;
     }
-    auto& all = tape_.stored();
-    for (std::size_t k = 0; k < all.size(); ++k) {
-      if (all[k].external) {
-        all[k].live_version = all[k].version;
-        continue;
-      }
-      const bool there = k != storage && all[k].slots > 0 && call_.bytes_of[k] && before[k];
-      all[k].live = there ? call_.bytes_of[k] : c10::Storage();
-      all[k].live_version = there ? all[k].version : Tape::kNone;
+    return gives_back(call_, {one.slot}, there);
+  }
+
+  // Each candidate is recovered while all others are there: together they may still not be.
+  void drop_what_differs(ClassMenu& menu) {
+    const StorageSet all(tape_.stored().size(), true);
+    std::erase_if(menu.steps,
+                  [&](const MenuStep& step) { return !gives_back(call_, step.dropped, all); });
+    const auto order_differs = [&] {
+      std::vector<std::uint32_t> slots = menu.order;
+      std::ranges::sort(slots);
+      return !gives_back(call_, slots, all);
+    };
+    while (!menu.order.empty() && order_differs()) {
+      menu.order.pop_back();
+      menu.order_price_us.pop_back();
     }
-    bool same = false;
-    try {
-      same = same_bytes(tape_.recover(static_cast<std::int32_t>(storage)), call_.bytes_of[storage]);
-    } catch (const std::exception& error) {
-      log_info(std::string("a saved tensor is kept: it cannot be recovered: ") + error.what());
-    }
-    for (auto& stored : all) {
-      if (stored.external) continue;
-      stored.live = c10::Storage();
-      stored.live_version = Tape::kNone;
-    }
-    return same;
   }
 
   void add_early(ClassMenu& menu) {

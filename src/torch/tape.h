@@ -180,7 +180,7 @@ class Tape final : public OperatorObserver {
   // want it.
   const c10::Storage& recover(std::int32_t storage, StorageSet needed);
   // Frees what no saved storage in `needed` wants any more, by reverse liveness. `pinned_too`: also
-  // what the forward left (not under a retained graph).
+  // what the forward left, where none of them could be recovered from it once more.
   void collect(const StorageSet& needed, bool pinned_too);
   // Forgets what was recovered for an earlier backward.
   void forget_recovered();
@@ -218,10 +218,13 @@ class Tape final : public OperatorObserver {
                                 const std::vector<bool>& repeatable) const;
   bool close(const StorageSet& drop, const StorageSet& split, Closure& out,
              std::vector<std::int32_t>& needed_version) const;
-  [[nodiscard]] std::vector<std::int32_t> oldest_wanted(const StorageSet& needed) const;
+  [[nodiscard]] std::vector<std::int32_t> oldest_wanted(
+      const StorageSet& needed, bool by_pinned = false,
+      std::vector<bool>* all_runs = nullptr) const;
   void recover_to(std::int32_t storage, std::int32_t version);
   void run(Entry& entry);
-  void collect_after(const Entry& entry);
+  void bring_back_inputs(const Entry& entry);
+  void sweep_after(const Entry& entry);
   void push_arguments(const Entry& entry, torch::jit::Stack& stack) const;
 
   c10::Device device_;
@@ -239,7 +242,13 @@ class Tape final : public OperatorObserver {
   std::vector<const c10::StorageImpl*> arguments_;
   double total_seconds_ = 0;
   std::int64_t operators_run_ = 0;
-  std::optional<StorageSet> wanted_;  // while recovering
+  // While recovering: what is made on the way goes after its last reader.
+  struct Sweep {
+    StorageSet needed;
+    std::vector<std::int32_t> readers;  // by storage: that are still to run, or wait for it
+    std::vector<bool> runs;             // by operator: still to run
+  };
+  std::optional<Sweep> sweep_;
 };
 
 }  // namespace pudica::hooks

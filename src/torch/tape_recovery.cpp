@@ -80,25 +80,46 @@ const c10::Storage& Tape::recover(std::int32_t storage) {
 }
 
 const c10::Storage& Tape::recover(std::int32_t storage, StorageSet needed) {
+  const Stored& stored = stored_[index(storage)];
+  if (stored.live && stored.live_version == stored.version) return stored.live;
   needed[index(storage)] = true;
-  wanted_ = std::move(needed);
+  sweep_.emplace(Sweep{.needed = std::move(needed), .readers = {}, .runs = {}});
   try {
-    recover_to(storage, stored_[index(storage)].version);
+    const std::vector<std::int32_t> oldest =
+        oldest_wanted(sweep_->needed, /*by_pinned=*/false, &sweep_->runs);
+    sweep_->readers.assign(stored_.size(), 0);
+    for (std::size_t e = 0; e < entries_.size(); ++e) {
+      if (!sweep_->runs[e]) continue;
+      for (const Reference& reference : entries_[e].references) {
+        ++sweep_->readers[index(reference.storage)];
+      }
+    }
+    recover_to(storage, stored.version);
   } catch (...) {
-    wanted_.reset();
+    sweep_.reset();
     throw;
   }
-  wanted_.reset();
-  return stored_[index(storage)].live;
+  sweep_.reset();
+  return stored.live;
 }
 
-// Only what the operator read can have had its last reader.
-void Tape::collect_after(const Entry& entry) {
-  const bool may_go = std::ranges::any_of(entry.references, [this](const Reference& reference) {
-    const Stored& stored = stored_[index(reference.storage)];
-    return stored.live && !stored.pinned && !(*wanted_)[index(reference.storage)];
-  });
-  if (may_go) collect(*wanted_, /*pinned_too=*/false);
+// What the operator read or made goes where no other is to read it.
+void Tape::sweep_after(const Entry& entry) {
+  const auto e = static_cast<std::size_t>(&entry - entries_.data());
+  const bool first = sweep_->runs[e];
+  sweep_->runs[e] = false;
+  for (const Reference& reference : entry.references) {
+    if (first) --sweep_->readers[index(reference.storage)];
+  }
+  const auto let_go = [this](std::int32_t storage) {
+    Stored& stored = stored_[index(storage)];
+    if (stored.pinned || stored.external || sweep_->needed[index(storage)]) return;
+    if (sweep_->readers[index(storage)] > 0) return;
+    stored.live = c10::Storage();
+    stored.live_version = kNone;
+  };
+  for (const Reference& reference : entry.references) let_go(reference.storage);
+  for (const Output& output : entry.outputs) let_go(output.storage);
 }
 
 void Tape::recover_to(std::int32_t storage, std::int32_t version) {
@@ -114,10 +135,35 @@ void Tape::recover_to(std::int32_t storage, std::int32_t version) {
     stored.live = c10::Storage();
     stored.live_version = kNone;
   }
+  if (sweep_) ++sweep_->readers[index(storage)];
   for (std::int32_t v = stored.live_version + 1; v <= version; ++v) {
-    run(entries_[index(stored_[index(storage)].writers[index(v)])]);
-    TORCH_INTERNAL_ASSERT(stored_[index(storage)].live_version == v,
+    run(entries_[index(stored.writers[index(v)])]);
+    TORCH_INTERNAL_ASSERT(stored.live_version == v,
                           "pudica: an operator of the tape did not make what it made before");
+  }
+  if (sweep_) --sweep_->readers[index(storage)];
+}
+
+// All that the operator reads and writes, as it found it. What one of them is made of may be an
+// older version of another: that is then made anew, in a storage of its own, and the version that
+// was there before is put back. It was not written meanwhile: what an operator finds is the newest
+// version of all that went into it.
+void Tape::bring_back_inputs(const Entry& entry) {
+  c10::SmallVector<c10::Storage, 4> found(entry.references.size());
+  // Readers first: a writer may change what they read.
+  for (const bool written : {false, true}) {
+    for (std::size_t i = 0; i < entry.references.size(); ++i) {
+      const Reference& reference = entry.references[i];
+      if (reference.written != written) continue;
+      recover_to(reference.storage, reference.version);
+      found[i] = stored_[index(reference.storage)].live;
+    }
+  }
+  for (std::size_t i = 0; i < entry.references.size(); ++i) {
+    Stored& stored = stored_[index(entry.references[i].storage)];
+    if (stored.live_version == entry.references[i].version) continue;
+    stored.live = std::move(found[i]);
+    stored.live_version = entry.references[i].version;
   }
 }
 
@@ -151,12 +197,7 @@ void Tape::run(Entry& entry) {
                 version.current_version(), "; expected version ", then, " instead (needed by ",
                 entry.facts->name, ", which pudica runs again)");
   }
-  // Readers first: a writer may change what they read.
-  for (const bool written : {false, true}) {
-    for (const Reference& reference : entry.references) {
-      if (reference.written == written) recover_to(reference.storage, reference.version);
-    }
-  }
+  bring_back_inputs(entry);
   torch::jit::Stack stack;
   push_arguments(entry, stack);
   ++operators_run_;
@@ -174,15 +215,18 @@ void Tape::run(Entry& entry) {
     Stored& stored = stored_[index(reference.storage)];
     if (reference.written && stored.live_version == reference.version) ++stored.live_version;
   }
-  if (wanted_) {
+  if (sweep_) {
     stack.clear();
-    collect_after(entry);
+    sweep_after(entry);
   }
 }
 
 // By storage the oldest version that will be wanted, kNever where none will: what the needed ones
-// take to be recovered, back to what is there.
-std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed) const {
+// take to be recovered, back to what is there; `by_pinned`: back to what the forward left.
+// `all_runs`: by operator, whether that runs it.
+std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed, bool by_pinned,
+                                              std::vector<bool>* all_runs) const {
+  if (all_runs != nullptr) all_runs->assign(entries_.size(), false);
   std::vector<std::int32_t> oldest(stored_.size(), kNever);
   for (std::size_t k = 0; k < stored_.size(); ++k) {
     if (needed[k]) oldest[k] = stored_[k].version;
@@ -192,7 +236,8 @@ std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed) const {
     const Stored& stored = stored_[index(storage)];
     const std::int32_t wanted = oldest[index(storage)];
     if (wanted == kNever) return false;
-    return !stored.live || stored.live_version < version || stored.live_version > wanted;
+    if (!stored.live || (by_pinned && !stored.pinned && !stored.external)) return true;
+    return stored.live_version < version || stored.live_version > wanted;
   };
   // Against the order of the operators, and again where an older version turned out to be wanted
   // than a later operator was judged by.
@@ -207,6 +252,7 @@ std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed) const {
         runs = runs || (reference.written && lacks(reference.storage, reference.version + 1));
       }
       if (!runs) continue;
+      if (all_runs != nullptr) (*all_runs)[e] = true;
       for (const Reference& reference : entry.references) {
         std::int32_t& version = oldest[index(reference.storage)];
         changed = changed || reference.version < version;
@@ -218,7 +264,7 @@ std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed) const {
 }
 
 void Tape::collect(const StorageSet& needed, bool pinned_too) {
-  const std::vector<std::int32_t> oldest = oldest_wanted(needed);
+  const std::vector<std::int32_t> oldest = oldest_wanted(needed, pinned_too);
   for (std::size_t k = 0; k < stored_.size(); ++k) {
     Stored& stored = stored_[k];
     if (oldest[k] != kNever || !stored.live || (stored.pinned && !pinned_too)) continue;

@@ -1,0 +1,181 @@
+// Layers whose tape is easy to get wrong: every step of their menus, and all that it can give
+// revoked, is bit-equal to a run without frames.
+#include <functional>
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "torch/frame.h"
+#include "torch/meter.h"
+#include "torch/registry.h"
+#include "torch/toy_model.h"
+
+namespace pudica::testing {
+namespace {
+
+// Gradients of a layer's function under each step of its menu, and with all that a tape can give
+// revoked, against those without a frame.
+void expect_tape_equals_plain(const hooks::FrameFunction& function,
+                              const std::vector<at::Tensor>& parameters) {
+  const at::Tensor input = at::randn({40, 64});
+  const auto tapes = std::make_shared<hooks::ClassTapes>();
+  const auto run = [&](bool taped, std::int32_t step, bool revoke) {
+    for (at::Tensor parameter : parameters) parameter.mutable_grad() = at::Tensor();
+    at::Tensor x = input.detach().clone().requires_grad_(true);
+    const at::Tensor leaf = x;
+    x = x * 1.0;
+    const auto registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
+    for (int layer = 0; layer < 2; ++layer) {
+      if (!taped) {
+        x = function({x})[0];
+        continue;
+      }
+      auto frame = hooks::Frame::make({.registry = registry, .tapes = tapes, .menu_step = step});
+      x = frame->run_part(function, {x}, {})[0];
+      frame->finish();
+    }
+    if (revoke) registry->revoke(std::int64_t{1} << 40U);
+    torch::autograd::backward({x.pow(2).mean()});
+    std::vector<at::Tensor> gradients{leaf.grad()};
+    for (const at::Tensor& parameter : parameters) gradients.push_back(parameter.grad().clone());
+    return gradients;
+  };
+  const auto expected = run(false, 0, false);
+  for (int i = 0; i < 2; ++i)
+    expect_equal(expected, run(true, hooks::FrameOptions::kNoStep, false));
+  ASSERT_NE(tapes->menu(), nullptr);
+  const auto steps = static_cast<std::int32_t>(tapes->menu()->steps.size());
+  for (std::int32_t step = hooks::FrameOptions::kNoStep; step < steps; ++step) {
+    SCOPED_TRACE(step);
+    expect_equal(expected, run(true, step, false));
+    expect_equal(expected, run(true, step, true));
+  }
+}
+
+// The backward of these wants what was there before they wrote.
+TEST(TapeTraps, OperatorsThatOverwriteWhatTheirBackwardWants) {
+  hooks::install_engine();
+  hooks::cpu_meter();
+  at::manual_seed(5);
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < 3; ++i) {
+    weights.push_back((at::randn({64, 64}) / 8.0).set_requires_grad(true));
+  }
+  const auto linear = [&](const at::Tensor& x, int i) {
+    return at::linear(x, weights[static_cast<std::size_t>(i)]);
+  };
+  using Change = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  const std::vector<Change> changes{
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.mul_(gate.sigmoid()); },
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.div_(gate.exp() + 1.0); },
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.lerp_(gate.tanh(), gate.cos()); },
+      [](const at::Tensor& y, const at::Tensor& gate) { return y.atan2_(gate.exp()); },
+      [](const at::Tensor& y, const at::Tensor& gate) {
+        return at::silu_(const_cast<at::Tensor&>(y)).mul_(gate).mul_(gate.tanh());
+      },
+      [](const at::Tensor& y, const at::Tensor& gate) {
+        return y.mul_(gate.sigmoid()).add_(gate.tanh()).mul_(gate.cos());
+      }};
+  for (std::size_t k = 0; k < changes.size(); ++k) {
+    SCOPED_TRACE(k);
+    const Change& change = changes[k];
+    expect_tape_equals_plain(
+        [&](const std::vector<at::Tensor>& in) {
+          const at::Tensor y = change(linear(in[0], 0), linear(in[0], 1));
+          return std::vector<at::Tensor>{in[0] + at::linear(y.tanh(), weights[2])};
+        },
+        weights);
+  }
+}
+
+// What an operator reads may have been written since another of its inputs was made of it: neither
+// may be run with the other's version, in whatever order they are recovered.
+TEST(TapeTraps, InputsMadeOfOlderVersionsOfOneAnother) {
+  hooks::install_engine();
+  hooks::cpu_meter();
+  at::manual_seed(5);
+  const std::vector<at::Tensor> weights{(at::randn({64, 64}) / 8.0).set_requires_grad(true),
+                                        (at::randn({64, 64}) / 8.0).set_requires_grad(true)};
+  using Body = std::function<at::Tensor(const at::Tensor&)>;
+  const std::vector<Body> bodies{
+      [](const at::Tensor& y) {
+        const at::Tensor b = y.exp();
+        y.add_(1.0);
+        return y * b;
+      },
+      [](const at::Tensor& y) {
+        const at::Tensor b = y.exp();
+        y.add_(1.0);
+        return b * y;
+      },
+      [](const at::Tensor& h) {  // a gated unit on slices of one storage
+        const at::Tensor gate = h.narrow(/*dim=*/-1, 32, 32).sigmoid();
+        const at::Tensor value = h.narrow(/*dim=*/-1, 0, 32);
+        value.mul_(.5);
+        return (value * gate).repeat({1, 2});
+      },
+      [](const at::Tensor& y) {  // each made of an older version of the other
+        const at::Tensor z = y * .25;
+        const at::Tensor before = z.exp();
+        z.add_((y * .5).exp());
+        y.add_(before);
+        return y * z * before;
+      },
+      [](const at::Tensor& y) {  // what is written reads an older version of itself
+        const at::Tensor b = y.exp();
+        y.mul_(2.0);
+        const at::Tensor c = y.tanh() + b;
+        y.add_(c);
+        return y * c * b;
+      }};
+  for (std::size_t k = 0; k < bodies.size(); ++k) {
+    SCOPED_TRACE(k);
+    expect_tape_equals_plain(
+        [&](const std::vector<at::Tensor>& in) {
+          const at::Tensor c = bodies[k](at::linear(in[0], weights[0]));
+          return std::vector<at::Tensor>{in[0] + at::linear(c.tanh(), weights[1])};
+        },
+        weights);
+  }
+}
+
+// A product whose backward asks for what it saved once for each gradient.
+struct AsksTwice : torch::autograd::Function<AsksTwice> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& a,
+                            const at::Tensor& b) {
+    context->save_for_backward({a, b});
+    return a * b;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor left = gradients[0] * context->get_saved_variables()[1];
+    const at::Tensor right = gradients[0] * context->get_saved_variables()[0];
+    return {left, right};
+  }
+};
+
+TEST(TapeTraps, ABackwardMayAskTwice) {
+  hooks::install_engine();
+  hooks::cpu_meter();
+  at::manual_seed(5);
+  const std::vector<at::Tensor> weights{(at::randn({64, 64}) / 8.0).set_requires_grad(true),
+                                        (at::randn({64, 64}) / 8.0).set_requires_grad(true)};
+  using Body = std::function<at::Tensor(const at::Tensor&)>;
+  const std::vector<Body> bodies{
+      [](const at::Tensor& y) { return AsksTwice::apply(y.tanh(), y.sigmoid()); },
+      [](const at::Tensor& y) { return AsksTwice::apply(y.sin() * 2.0, y.sigmoid() + 1.0); },
+      [](const at::Tensor& y) { return AsksTwice::apply(y, y.exp()).tanh(); }};
+  for (std::size_t k = 0; k < bodies.size(); ++k) {
+    SCOPED_TRACE(k);
+    expect_tape_equals_plain(
+        [&](const std::vector<at::Tensor>& in) {
+          const at::Tensor y = bodies[k](at::linear(in[0], weights[0]));
+          return std::vector<at::Tensor>{in[0] + at::linear(y, weights[1])};
+        },
+        weights);
+  }
+}
+
+}  // namespace
+}  // namespace pudica::testing

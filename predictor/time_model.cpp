@@ -262,7 +262,7 @@ bool TimeModel::set_state(TimeState state) {
   const bool is_valid = state.bounds.is_valid() && state.published_bounds.is_valid() &&
                         std::isfinite(state.published_spread) && state.reference_volume > 0 &&
                         std::isfinite(state.reference_volume) && std::isfinite(state.ridge) &&
-                        state.ridge > 0 &&
+                        state.ridge > 0 && state.ridge <= kLargestRidge &&
                         std::ranges::all_of(state.scales, [](double scale) { return scale >= 1; });
   if (!is_valid) return false;
   state_ = std::move(state);

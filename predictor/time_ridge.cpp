@@ -8,7 +8,7 @@
 namespace pudica::predictor {
 namespace {
 
-constexpr std::array kRidges = {1e-5, 1e-3, 1e-2, 1e-1, 1.0, 10.0};  // ascending
+constexpr std::array kRidges = {1e-5, 1e-3, 1e-2, 1e-1, 1.0, kLargestRidge};  // ascending
 constexpr double kAlongRidge = 1e-5;     // along the proportional: the samples decide
 constexpr double kFewShapesRidge = 0.3;  // where leaving one out leaves too little
 constexpr std::size_t kFewShapes = 4;

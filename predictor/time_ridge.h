@@ -10,6 +10,8 @@
 
 namespace pudica::predictor {
 
+inline constexpr double kLargestRidge = 10.0;
+
 // The ridge in units of one sample, on all that is not along `proportional`: the coefficients of a
 // time proportional to the volume.
 Eigen::MatrixXd ridge_penalty(const Eigen::VectorXd& proportional, double ridge);

@@ -58,7 +58,7 @@ class Teacher {
         joined_(joined),
         taken_(choice.size(), false),
         room_bytes_(room_bytes) {
-    for (std::size_t i = 0; i < joined.size(); ++i) {
+    for (std::size_t i = 1; i < std::min(joined.size(), taken_.size()); ++i) {
       if (joined[i] != 0) taken_[i] = taken_[i - 1] = true;
     }
   }

@@ -72,7 +72,9 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     } else if (key.kind == SegmentKind::kOptimizer) {
       pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
     } else {
-      take(key, shape, item.sample, forget_above, report);
+      SegmentSample bytes = item.sample;
+      bytes.seconds = 0;  // together with those of its like
+      take(key, shape, bytes, forget_above, report);
     }
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
@@ -80,7 +82,7 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     if (!wants_head(accumulating(item->key), full, released)) continue;
     take(item->key, shape, item->sample, forget_above, report);
   }
-  observe_relative_times(outcome);
+  observe_times_of(outcome);
   return report;
 }
 

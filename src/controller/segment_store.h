@@ -117,7 +117,10 @@ class SegmentStore {
 
   bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
   void note_refusal(const SegmentObservation& item, const Plan* plan);
-  void observe_relative_times(const StepOutcome& outcome);
+  // Times (segment_times.cpp).
+  struct Together;
+  void observe_times_of(const StepOutcome& outcome);
+  void observe_together(const SegmentKey& key, const ShapeKey& shape, const Together& taken);
   void take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
             double forget_above, ObserveReport& report);
   Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);

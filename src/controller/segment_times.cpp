@@ -30,9 +30,11 @@ struct Mean {
   [[nodiscard]] double value() const { return sum / static_cast<double>(count); }
 };
 
+}  // namespace
+
 // What one step took for one segment, the mean over its layers: what disturbs the machine disturbs
 // all of them, so they are one sample.
-struct Together {
+struct SegmentStore::Together {
   Mean seconds;
   Mean forward_seconds;  // of the class; 0: not known
 
@@ -43,10 +45,8 @@ struct Together {
   }
 };
 
-}  // namespace
-
 // After the bytes: a segment that those have shown to be another is forgotten first.
-void SegmentStore::observe_relative_times(const StepOutcome& outcome) {
+void SegmentStore::observe_times_of(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
   std::map<std::uint16_t, Mean> forwards;
   for (const ForwardTime& time : outcome.forwards) forwards[time.layer_class].add(time.seconds);
@@ -59,15 +59,20 @@ void SegmentStore::observe_relative_times(const StepOutcome& outcome) {
   }
   std::map<SegmentKey, Together> segments;
   for (const SegmentObservation& item : outcome.segments) {
-    if (!is_relative(item.key)) continue;
+    if (item.key.kind == SegmentKind::kHead || item.key.kind == SegmentKind::kOptimizer) continue;
     const auto forward = forwards.find(item.key.layer_class);
     segments[normalized(item.key)].add(item.sample.seconds,
                                        forward == forwards.end() ? 0 : forward->second.value());
   }
-  for (const auto& [key, taken] : segments) {
-    if (taken.seconds.count == 0) continue;
-    relative_times_.observe(key, shape, taken.seconds.value(), taken.forward_seconds.value());
-  }
+  for (const auto& [key, taken] : segments) observe_together(key, shape, taken);
+}
+
+void SegmentStore::observe_together(const SegmentKey& key, const ShapeKey& shape,
+                                    const Together& taken) {
+  if (taken.seconds.count == 0) return;
+  predictor_->observe_time(key, shape, taken.seconds.value());
+  if (!is_relative(key)) return;
+  relative_times_.observe(key, shape, taken.seconds.value(), taken.forward_seconds.value());
 }
 
 void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,
@@ -75,11 +80,14 @@ void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<Forwar
   for (const ForwardTime& time : forwards) {
     relative_times_.observe_forward(time.layer_class, shape, time.seconds);
   }
+  std::map<SegmentKey, Together> recomputes;
   for (const RecomputeTime& time : times) {
     const SegmentKey key{SegmentKind::kRecompute, time.layer_class, time.mode, 0};
+    recomputes[key].add(time.seconds, time.forward_seconds);
+  }
+  for (const auto& [key, taken] : recomputes) {
     if (predictor_->distinct_shapes(key) == 0) continue;
-    predictor_->observe_time(key, shape, time.seconds);
-    relative_times_.observe(key, shape, time.seconds, time.forward_seconds);
+    observe_together(key, shape, taken);
   }
 }
 
@@ -99,16 +107,12 @@ void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
   for (const SegmentTime& time : times) {
     const SegmentKey key = normalized(time.key);
     if (predictor_->distinct_shapes(key) == 0) continue;
-    predictor_->observe_time(key, time.shape, time.seconds);
-    if (!is_relative(key)) continue;
     const auto forward = forwards.find({time.step, key.layer_class});
     segments[{time.step, key}].add(time.seconds,
                                    forward == forwards.end() ? 0 : forward->second.value());
   }
   for (const auto& [of, taken] : segments) {
-    if (taken.seconds.count == 0) continue;
-    relative_times_.observe(of.second, *shapes.at(of.first), taken.seconds.value(),
-                            taken.forward_seconds.value());
+    observe_together(of.second, *shapes.at(of.first), taken);
   }
 }
 

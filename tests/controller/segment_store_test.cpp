@@ -79,6 +79,18 @@ TEST(SegmentStore, AGapThatWasFilledOnceIsEmptyAgain) {
 }
 
 // Heads of steps with other `full` layers would contradict each other where these release bytes.
+// What disturbs the machine in a step disturbs all of its layers: they are no two samples.
+TEST(SegmentStore, LayersOfOneStepAreOneSampleOfTheirTime) {
+  SegmentStore store = fake_store();
+  StepOutcome outcome = outcome_of({1, 8}, kForward, 10, 10);
+  outcome.segments[0].sample.seconds = 1;
+  outcome.segments.push_back({kForward, 1, {{}, 10, 10, 3}});
+  store.observe(outcome, 0, nothing_released);
+  EXPECT_EQ(store.predictor().predict(kForward, {1, 8})->seconds, 2);
+  store.observe_times({{kForward, {1, 8}, 3, 7}, {kForward, {1, 8}, 5, 7}});
+  EXPECT_EQ(store.predictor().predict(kForward, {1, 8})->seconds, 4);
+}
+
 TEST(SegmentStore, KeepsHeadsOfOnePlanWhenLayersReleaseBytesInThem) {
   const auto release = [](std::uint16_t, std::uint8_t) { return std::int64_t{10}; };
   const SegmentKey full{SegmentKind::kForward, 0, Mode::full(), 0};

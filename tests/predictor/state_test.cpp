@@ -190,6 +190,21 @@ TEST(PredictorState, ReadsTheVersionBefore) {
   }
 }
 
+// No learned fit is held back by more than the largest ridge that is ever told.
+TEST(PredictorState, RefusesRidgesThatNothingTells) {
+  const std::string text = make_taught(kSeed, {})->serialize();
+  const std::string body = text.substr(0, text.rfind("checksum "));
+  const std::size_t end = body.find('\n', body.find("\ntime ") + 1);
+  const std::size_t last = body.rfind(' ', end);
+  for (const auto& [ridge, taken] :
+       {std::pair{" 10", true}, std::pair{" 1000", false}, std::pair{" -1", false}}) {
+    std::string other = body;
+    other.replace(last, end - last, ridge);
+    const auto restored = make_online_predictor({})->restore(predictor::with_checksum(other));
+    EXPECT_EQ(restored.has_value(), taken) << ridge;
+  }
+}
+
 // A daemon is handed states by its clients, and names of dimensions are kept for ever.
 TEST(PredictorState, NamesOfDimensionsDoNotFillTheMemory) {
   const std::string text = make_taught(kSeed, {.max_samples_per_segment = 4})->serialize();

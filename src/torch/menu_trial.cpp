@@ -44,6 +44,7 @@ void begin_trial(const Collection& call, const StorageSet& there, const StorageS
 void end_trial(const Collection& call) {
   for (Tape::Stored& stored : call.tape.stored()) {
     stored.pinned = false;
+    stored.set_aside = c10::Storage();
     if (stored.external) continue;
     stored.live = c10::Storage();
     stored.live_version = Tape::kNone;

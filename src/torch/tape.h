@@ -85,7 +85,7 @@ class Tape final : public OperatorObserver {
     bool parameter = false;             // external, needs a gradient, and is no argument
     bool escapes = false;               // an output of the layer
     bool strange = false;               // made in a way that cannot be repeated
-    bool pinned = false;                // `live` are the forward's own bytes
+    bool pinned = false;                // the forward's own bytes are there
     std::vector<std::int32_t> writers;  // entry by version; kNone: not recorded
     std::int32_t version = 0;
     std::int32_t slots = 0;    // tensors saved of it, at its final version
@@ -94,7 +94,11 @@ class Tape final : public OperatorObserver {
     std::int64_t item_bytes = 0;
     c10::Storage live;  // its bytes at `live_version`
     std::int32_t live_version = kNone;
+    c10::Storage set_aside;    // the forward's own bytes, while `live` is an older version
     std::optional<Bits> bits;  // its final bytes
+
+    [[nodiscard]] const c10::Storage& forwards_own() const { return set_aside ? set_aside : live; }
+    void let_go_live();  // back to the forward's own bytes, or to none
     // While recording:
     std::optional<Bits> bits_when_saved;  // where the call is collected
     bool let_go = false;                  // of the saved tensors only this tape can give it back

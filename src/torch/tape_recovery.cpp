@@ -24,6 +24,12 @@ c10::IValue copy_of(const c10::IValue& value) {
 
 }  // namespace
 
+void Tape::Stored::let_go_live() {
+  if (pinned && !set_aside) return;
+  live = std::exchange(set_aside, c10::Storage());
+  live_version = live ? version : kNone;
+}
+
 void Tape::keep(const Closure& closure, const StorageSet& candidates, const StorageSet& pinned,
                 const std::vector<c10::Storage>& bytes_of) {
   for (std::size_t e = 0; e < entries_.size(); ++e) {
@@ -52,14 +58,15 @@ void Tape::keep(const Closure& closure, const StorageSet& candidates, const Stor
 
 std::int64_t Tape::droppable_bytes(std::int32_t storage) const {
   const Stored& stored = stored_[index(storage)];
-  if (!stored.pinned || !stored.live) return 0;
-  return stored.live.use_count() == 1 ? stored.bytes : 0;
+  if (!stored.pinned) return 0;
+  return stored.forwards_own().use_count() == 1 ? stored.bytes : 0;
 }
 
 std::int64_t Tape::drop(std::int32_t storage) {
   Stored& stored = stored_[index(storage)];
   const std::int64_t bytes = droppable_bytes(storage);
   stored.pinned = false;
+  stored.set_aside = c10::Storage();
   stored.live = c10::Storage();
   stored.live_version = kNone;
   return bytes;
@@ -113,10 +120,8 @@ void Tape::sweep_after(const Entry& entry) {
   }
   const auto let_go = [this](std::int32_t storage) {
     Stored& stored = stored_[index(storage)];
-    if (stored.pinned || stored.external || sweep_->needed[index(storage)]) return;
-    if (sweep_->readers[index(storage)] > 0) return;
-    stored.live = c10::Storage();
-    stored.live_version = kNone;
+    if (stored.external || sweep_->readers[index(storage)] > 0) return;
+    if (stored.pinned || !sweep_->needed[index(storage)]) stored.let_go_live();
   };
   for (const Reference& reference : entry.references) let_go(reference.storage);
   for (const Output& output : entry.outputs) let_go(output.storage);
@@ -125,6 +130,7 @@ void Tape::sweep_after(const Entry& entry) {
 void Tape::recover_to(std::int32_t storage, std::int32_t version) {
   Stored& stored = stored_[index(storage)];
   if (stored.live && stored.live_version == version) return;
+  if (stored.set_aside && version == stored.version) return stored.let_go_live();
   if (stored.bits && version == stored.version) {
     stored.live = decode_bits(*stored.bits);
     stored.live_version = version;
@@ -132,6 +138,7 @@ void Tape::recover_to(std::int32_t storage, std::int32_t version) {
   }
   TORCH_INTERNAL_ASSERT(!stored.external, "pudica: the tape lost a tensor from outside");
   if (!stored.live || stored.live_version > version) {
+    if (stored.pinned && !stored.set_aside) stored.set_aside = std::move(stored.live);
     stored.live = c10::Storage();
     stored.live_version = kNone;
   }
@@ -162,8 +169,12 @@ void Tape::bring_back_inputs(const Entry& entry) {
   for (std::size_t i = 0; i < entry.references.size(); ++i) {
     Stored& stored = stored_[index(entry.references[i].storage)];
     if (stored.live_version == entry.references[i].version) continue;
-    stored.live = std::move(found[i]);
-    stored.live_version = entry.references[i].version;
+    if (stored.set_aside && entry.references[i].version == stored.version) {
+      stored.let_go_live();
+    } else {
+      stored.live = std::move(found[i]);
+      stored.live_version = entry.references[i].version;
+    }
   }
 }
 
@@ -190,6 +201,9 @@ void Tape::push_arguments(const Entry& entry, torch::jit::Stack& stack) const {
 
 void Tape::run(Entry& entry) {
   TORCH_INTERNAL_ASSERT(!entry.pruned, "pudica: an operator of the tape was pruned");
+  // It would draw other numbers, and the user's after them.
+  TORCH_CHECK(!entry.random && !entry.facts->not_repeatable, "pudica: ", entry.facts->name,
+              " does not give the same again");
   for (const auto& [version, then] : entry.external_versions) {
     TORCH_CHECK(version.current_version() == then,
                 "one of the variables needed for gradient computation has been modified by an "
@@ -236,7 +250,8 @@ std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed, bool by_
     const Stored& stored = stored_[index(storage)];
     const std::int32_t wanted = oldest[index(storage)];
     if (wanted == kNever) return false;
-    if (!stored.live || (by_pinned && !stored.pinned && !stored.external)) return true;
+    if (wanted == stored.version && stored.pinned) return false;
+    if (!stored.live || (by_pinned && !stored.external)) return true;
     return stored.live_version < version || stored.live_version > wanted;
   };
   // Against the order of the operators, and again where an older version turned out to be wanted
@@ -267,18 +282,15 @@ void Tape::collect(const StorageSet& needed, bool pinned_too) {
   const std::vector<std::int32_t> oldest = oldest_wanted(needed, pinned_too);
   for (std::size_t k = 0; k < stored_.size(); ++k) {
     Stored& stored = stored_[k];
+    if (stored.set_aside && oldest[k] >= stored.version) stored.let_go_live();
     if (oldest[k] != kNever || !stored.live || (stored.pinned && !pinned_too)) continue;
-    stored.live = c10::Storage();
-    stored.live_version = kNone;
+    stored.pinned = false;
+    stored.let_go_live();
   }
 }
 
 void Tape::forget_recovered() {
-  for (Stored& stored : stored_) {
-    if (stored.pinned) continue;
-    stored.live = c10::Storage();
-    stored.live_version = kNone;
-  }
+  for (Stored& stored : stored_) stored.let_go_live();
 }
 
 }  // namespace pudica::hooks

@@ -1,6 +1,7 @@
 // Layers whose tape is easy to get wrong: every step of their menus, and all that it can give
 // revoked, is bit-equal to a run without frames.
 #include <functional>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -20,13 +21,15 @@ void expect_tape_equals_plain(const hooks::FrameFunction& function,
                               const std::vector<at::Tensor>& parameters) {
   const at::Tensor input = at::randn({40, 64});
   const auto tapes = std::make_shared<hooks::ClassTapes>();
+  int passes = 1;
   const auto run = [&](bool taped, std::int32_t step, bool revoke) {
+    at::manual_seed(7);
     for (at::Tensor parameter : parameters) parameter.mutable_grad() = at::Tensor();
     at::Tensor x = input.detach().clone().requires_grad_(true);
     const at::Tensor leaf = x;
     x = x * 1.0;
     const auto registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
-    for (int layer = 0; layer < 2; ++layer) {
+    for (int layer = 0; layer < 3; ++layer) {
       if (!taped) {
         x = function({x})[0];
         continue;
@@ -36,20 +39,27 @@ void expect_tape_equals_plain(const hooks::FrameFunction& function,
       frame->finish();
     }
     if (revoke) registry->revoke(std::int64_t{1} << 40U);
-    torch::autograd::backward({x.pow(2).mean()});
+    const at::Tensor loss = x.pow(2).mean();
+    for (int pass = 1; pass <= passes; ++pass) {
+      torch::autograd::backward({loss}, {}, /*retain_graph=*/pass < passes);
+    }
     std::vector<at::Tensor> gradients{leaf.grad()};
     for (const at::Tensor& parameter : parameters) gradients.push_back(parameter.grad().clone());
     return gradients;
   };
-  const auto expected = run(false, 0, false);
-  for (int i = 0; i < 2; ++i)
-    expect_equal(expected, run(true, hooks::FrameOptions::kNoStep, false));
+  for (int i = 0; i < 2; ++i) {
+    SCOPED_TRACE("collected");
+    expect_equal(run(false, 0, false), run(true, hooks::FrameOptions::kNoStep, false));
+  }
   ASSERT_NE(tapes->menu(), nullptr);
   const auto steps = static_cast<std::int32_t>(tapes->menu()->steps.size());
-  for (std::int32_t step = hooks::FrameOptions::kNoStep; step < steps; ++step) {
-    SCOPED_TRACE(step);
-    expect_equal(expected, run(true, step, false));
-    expect_equal(expected, run(true, step, true));
+  for (passes = 1; passes <= 2; ++passes) {
+    const auto expected = run(false, 0, false);
+    for (std::int32_t step = hooks::FrameOptions::kNoStep; step < steps; ++step) {
+      SCOPED_TRACE(std::to_string(passes) + " backwards, step " + std::to_string(step));
+      expect_equal(expected, run(true, step, false));
+      expect_equal(expected, run(true, step, true));
+    }
   }
 }
 
@@ -122,6 +132,12 @@ TEST(TapeTraps, InputsMadeOfOlderVersionsOfOneAnother) {
         y.add_(before);
         return y * z * before;
       },
+      [](const at::Tensor& y) {  // a copy of an older version is saved, and the last one
+        y.clamp_(-1, 1);
+        y.add_(std::get<0>(y.sort(-1)));
+        y.tanh_();
+        return at::maximum(y, y);
+      },
       [](const at::Tensor& y) {  // what is written reads an older version of itself
         const at::Tensor b = y.exp();
         y.mul_(2.0);
@@ -138,6 +154,23 @@ TEST(TapeTraps, InputsMadeOfOlderVersionsOfOneAnother) {
         },
         weights);
   }
+}
+
+// What is made of noise is saved before the noise itself: to try it out draws nothing.
+TEST(TapeTraps, TheSearchDrawsNoRandomNumbers) {
+  hooks::install_engine();
+  hooks::cpu_meter();
+  at::manual_seed(5);
+  const std::vector<at::Tensor> weights{(at::randn({64, 64}) / 8.0).set_requires_grad(true),
+                                        (at::randn({64, 64}) / 8.0).set_requires_grad(true)};
+  expect_tape_equals_plain(
+      [&](const std::vector<at::Tensor>& in) {
+        const at::Tensor y = at::linear(in[0], weights[0]);
+        const at::Tensor noise = y.detach().clone().normal_();
+        const at::Tensor product = (y * noise.exp()).tanh() * noise;
+        return std::vector<at::Tensor>{in[0] + at::linear(product, weights[1])};
+      },
+      weights);
 }
 
 // A product whose backward asks for what it saved once for each gradient.

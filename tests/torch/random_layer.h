@@ -1,0 +1,46 @@
+// Layers that nobody would write: random operators on a few tensors of one shape, in place, through
+// views, with several results, with noise, under no gradient. For property tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace pudica::testing {
+
+class RandomLayer {
+ public:
+  static constexpr std::int64_t kRows = 40;
+  static constexpr std::int64_t kColumns = 32;
+
+  // `seed` tells everything. Autograd may refuse the layer: it writes over what its own backward
+  // reads.
+  explicit RandomLayer(std::uint64_t seed);
+
+  // (kRows, kColumns) -> the same. Parameters are leaves that require gradients.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  // The operators in order, to be read where a test fails.
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  using Tensors = std::vector<at::Tensor>;
+  // Reads tensors by number, and writes one or adds one at the end.
+  using Operator = std::function<void(Tensors&)>;
+  friend struct Kind;
+
+  std::size_t pick(std::size_t count);
+  void add(std::size_t kind, std::size_t tensors);
+
+  std::mt19937_64 random_;
+  Tensors parameters_;
+  std::vector<Operator> operators_;
+  std::vector<std::size_t> results_;  // what is summed up in the end
+  std::string text_;
+};
+
+}  // namespace pudica::testing

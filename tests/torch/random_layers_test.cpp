@@ -1,0 +1,213 @@
+// Property: whatever a layer does, every way to run it gives the gradients of running it plainly,
+// to the bit.
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "torch/class_menu.h"
+#include "torch/forwarding_engine.h"
+#include "torch/frame.h"
+#include "torch/host_tier.h"
+#include "torch/meter.h"
+#include "torch/random_layer.h"
+#include "torch/registry.h"
+
+namespace pudica::testing {
+namespace {
+
+constexpr int kLayers = 3;
+constexpr std::int64_t kAll = std::int64_t{1} << 40U;
+
+// How a chain of equal layers is run.
+struct Way {
+  bool plain = false;
+  bool store = true;
+  std::int32_t menu_step = hooks::FrameOptions::kNoStep;
+  bool taped = false;
+  bool joint = false;
+  bool offload = false;
+  std::int64_t revoke_bytes = 0;        // after the forward
+  std::int64_t revoke_in_backward = 0;  // when the gradient of each layer's output is there
+  int backward_passes = 1;              // > 1: the graph is retained
+};
+
+class Chain {
+ public:
+  explicit Chain(std::uint64_t seed) : layer_(seed), seed_(seed) {
+    at::manual_seed(seed);
+    input_ = at::randn({RandomLayer::kRows, RandomLayer::kColumns});
+  }
+
+  std::vector<at::Tensor> run(const Way& way) {
+    for (at::Tensor parameter : layer_.parameters()) parameter.mutable_grad() = at::Tensor();
+    at::manual_seed(seed_ + 1);
+    const at::Tensor leaf = input_.detach().clone().requires_grad_(true);
+    at::Tensor x = leaf * 1.;
+    const auto registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
+    std::shared_ptr<hooks::Frame> frame;
+    const hooks::FrameFunction function = [this](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{layer_.forward(in[0])};
+    };
+    for (int k = 0; k < kLayers; ++k) {
+      if (way.plain) {
+        x = function({x})[0];
+      } else {
+        if (!frame || !way.joint) frame = hooks::Frame::make(options(way, registry));
+        x = frame->run_part(function, {x}, {})[0];
+        if (!way.joint || k + 1 == kLayers) frame->finish();
+      }
+      if (way.revoke_in_backward == 0) continue;
+      x.register_hook([registry, bytes = way.revoke_in_backward](const at::Tensor&) {
+        registry->revoke(bytes);
+      });
+    }
+    frame.reset();
+    if (way.revoke_bytes > 0) registry->revoke(way.revoke_bytes);
+    const at::Tensor loss = x.pow(2).mean();
+    for (int pass = 0; pass < way.backward_passes; ++pass) {
+      torch::autograd::backward({loss}, {}, /*retain_graph=*/pass + 1 < way.backward_passes);
+    }
+    std::vector<at::Tensor> out{x.detach().clone(), leaf.grad()};
+    for (const at::Tensor& parameter : layer_.parameters()) {
+      out.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::zeros({1}));
+    }
+    return out;
+  }
+
+  // nullopt: autograd refuses it.
+  std::optional<std::vector<at::Tensor>> plain(int backward_passes) {
+    try {
+      return run({.plain = true, .backward_passes = backward_passes});
+    } catch (const c10::Error&) {
+      return std::nullopt;
+    }
+  }
+
+  [[nodiscard]] std::shared_ptr<const hooks::ClassMenu> menu() const { return tapes_->menu(); }
+  [[nodiscard]] const RandomLayer& layer() const { return layer_; }
+
+ private:
+  hooks::FrameOptions options(const Way& way, const std::shared_ptr<hooks::Registry>& registry) {
+    hooks::FrameOptions options;
+    options.store = way.store;
+    if (way.store) options.registry = registry;
+    if (way.taped) options.tapes = tapes_;
+    options.menu_step = way.menu_step;
+    if (way.offload) options.host = hooks::make_simulated_host_tier({});
+    return options;
+  }
+
+  RandomLayer layer_;
+  std::uint64_t seed_;
+  at::Tensor input_;
+  std::shared_ptr<hooks::ClassTapes> tapes_ = std::make_shared<hooks::ClassTapes>();
+};
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() &&
+         at::equal(a.contiguous().view(at::kInt), b.contiguous().view(at::kInt));
+}
+
+class Checker {
+ public:
+  explicit Checker(std::uint64_t seed) : seed_(seed), chain_(seed) {
+    for (const int passes : {1, 2}) expected_.push_back(chain_.plain(passes));
+  }
+  [[nodiscard]] bool valid() const { return expected_.front() && expected_.back(); }
+  [[nodiscard]] bool failed() const { return failed_; }
+
+  void expect(const char* name, Way way) {
+    if (failed_) return;
+    const auto& expected = *expected_[static_cast<std::size_t>(way.backward_passes - 1)];
+    std::string wrong;
+    try {
+      const auto actual = chain_.run(way);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (!same_bits(expected[i], actual[i])) wrong += " " + std::to_string(i);
+      }
+      if (!wrong.empty()) wrong = "other bits in" + wrong;
+    } catch (const std::exception& error) {
+      wrong = std::string(error.what()).substr(0, 400);
+    }
+    failed_ = !wrong.empty();
+    EXPECT_TRUE(wrong.empty()) << "seed " << seed_ << ", " << name << ", step " << way.menu_step
+                               << ": " << wrong << "\n"
+                               << chain_.layer().text();
+  }
+
+  // The number of its menu's steps.
+  std::int32_t every_way() {
+    expect("kept", {});
+    expect("kept and revoked", {.revoke_bytes = kAll});
+    expect("full", {.store = false});
+    expect("full, joint", {.store = false, .joint = true});
+    expect("full, twice", {.store = false, .backward_passes = 2});
+    expect("offloaded", {.offload = true});
+    expect("offloaded, twice", {.offload = true, .backward_passes = 2});
+    for (int i = 0; i < 2; ++i) expect("collected", {.taped = true});
+    if (!chain_.menu()) return 0;
+    const auto steps = static_cast<std::int32_t>(chain_.menu()->steps.size());
+    for (std::int32_t step = hooks::FrameOptions::kNoStep; step < steps; ++step) {
+      const Way way{.menu_step = step, .taped = true};
+      expect("taped", way);
+      for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{20'000}, kAll}) {
+        Way revoked = way;
+        revoked.revoke_bytes = bytes;
+        expect("taped and revoked", revoked);
+        Way later = way;
+        later.revoke_in_backward = bytes;
+        expect("taped and revoked in the backward", later);
+      }
+      Way twice = way;
+      twice.backward_passes = 2;
+      expect("taped, twice", twice);
+      twice.revoke_in_backward = 20'000;
+      expect("taped, twice, and revoked in the backward", twice);
+    }
+    return steps;
+  }
+
+ private:
+  std::uint64_t seed_;
+  Chain chain_;
+  std::vector<std::optional<std::vector<at::Tensor>>> expected_;
+  bool failed_ = false;
+};
+
+// PUDICA_RANDOM_LAYERS: as many, from the seed PUDICA_RANDOM_SEED on.
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(RandomLayers, EveryWayToRunThemIsBitEqual) {
+  hooks::install_engine();
+  hooks::cpu_meter();
+  at::set_num_threads(1);  // on so little data more only wait for each other
+  const std::uint64_t first = number_from("PUDICA_RANDOM_SEED", 1);
+  const std::uint64_t layers = number_from("PUDICA_RANDOM_LAYERS", 60);
+  std::uint64_t valid = 0;
+  std::uint64_t with_menu = 0;
+  std::uint64_t seed = first;
+  for (; valid < layers && seed < first + 50 * layers; ++seed) {
+    at::manual_seed(seed);
+    Checker checker(seed);
+    if (!checker.valid()) continue;
+    ++valid;
+    with_menu += checker.every_way() > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(valid, layers);
+  // Of a retained graph, whose first backward had left an older version of what the second reads.
+  EXPECT_GT(Checker(101196).every_way(), 0);
+  EXPECT_GT(with_menu, layers / 2);
+  RecordProperty("seeds", static_cast<int>(seed - first));
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -163,54 +163,67 @@ std::size_t RandomLayer::pick(std::size_t count) {
   return std::uniform_int_distribution<std::size_t>(0, count - 1)(random_);
 }
 
-RandomLayer::RandomLayer(std::uint64_t seed) : random_(seed) {
+std::size_t RandomLayer::pick_writable() {
+  std::size_t number = pick(writable_.size());
+  while (!writable_[number]) number = pick(writable_.size());
+  return number;
+}
+
+RandomLayer::RandomLayer(std::uint64_t seed) : random_(seed), writable_{true, false} {
   for (int i = 0; i < 2; ++i) {
     parameters_.push_back((at::randn({kColumns, kColumns}) / 6.).set_requires_grad(true));
   }
   for (int i = 0; i < 2; ++i) {
     parameters_.push_back((at::randn({kColumns}) / 6. + 1. - i).set_requires_grad(true));
   }
-  // The layer's own input is never written: number 0 is a copy of it, or made of it.
-  std::size_t tensors = 1;
   const std::size_t length = 4 + pick(12);
-  for (std::size_t i = 0; i < length; ++i) {
-    const std::size_t a = pick(tensors);
-    const std::size_t b = pick(tensors);
-    const std::string on = "  a=" + std::to_string(a) + " b=" + std::to_string(b) + "\n";
-    const std::size_t kind = pick(20);
-    if (kind < 11) {
-      const Pure& pure = kPure.at(pick(kPure.size()));
-      text_ += std::to_string(tensors) + " = " + pure.name + on;
-      operators_.emplace_back([this, &pure, a, b](Tensors& all) {
-        all.push_back(pure.run(all[a], all[b], parameters_));
-      });
-      ++tensors;
-    } else if (kind < 13) {
-      const Pure& view = kViews.at(pick(kViews.size()));
-      text_ += std::to_string(tensors) + " = " + view.name + on;
-      operators_.emplace_back([this, &view, a, b](Tensors& all) {
-        all.push_back(view.run(all[a], all[b], parameters_));
-      });
-      ++tensors;
-    } else if (kind < 14) {
-      text_ += std::to_string(tensors) + " = into_buffer(a, b)" + on;
-      operators_.emplace_back([a, b](Tensors& all) { all.push_back(into_buffer(all[a], all[b])); });
-      ++tensors;
-    } else {
-      const Write& write = kWrites.at(pick(kWrites.size()));
-      text_ += std::string(write.name) + on;
-      operators_.emplace_back(
-          [this, &write, a, b](Tensors& all) { write.run(all[a], all[b], parameters_); });
-    }
-  }
-  results_ = {tensors - 1, pick(tensors)};
-  text_ += "x + tanh(" + std::to_string(results_[0]) + ") W + " + std::to_string(results_[1]);
+  for (std::size_t i = 0; i < length; ++i) add_operator();
+  const std::size_t tensors = writable_.size();
+  results_ = {tensors - 1, pick(tensors), pick(2) == 0 ? 1 : pick(tensors)};
+  text_ += "x + tanh(" + std::to_string(results_[0]) + ") W + " + std::to_string(results_[1]) +
+           ", " + std::to_string(results_[2]);
 }
 
-at::Tensor RandomLayer::forward(const at::Tensor& x) const {
-  Tensors all{at::linear(x, parameters_[0])};
+void RandomLayer::add_operator() {
+  const std::size_t tensors = writable_.size();
+  const std::size_t a = pick(tensors);
+  const std::size_t b = pick(tensors);
+  const std::string on = "  a=" + std::to_string(a) + " b=" + std::to_string(b) + "\n";
+  const std::string made = std::to_string(tensors) + " = ";
+  const std::size_t kind = pick(20);
+  if (kind < 11) {
+    const Pure& pure = kPure.at(pick(kPure.size()));
+    text_ += made + pure.name + on;
+    operators_.emplace_back([this, &pure, a, b](Tensors& all) {
+      all.push_back(pure.run(all[a], all[b], parameters_));
+    });
+    writable_.push_back(true);
+  } else if (kind < 13) {
+    const Pure& view = kViews.at(pick(kViews.size()));
+    text_ += made + view.name + on;
+    operators_.emplace_back([this, &view, a, b](Tensors& all) {
+      all.push_back(view.run(all[a], all[b], parameters_));
+    });
+    writable_.push_back(writable_[a]);
+  } else if (kind < 14) {
+    text_ += made + "into_buffer(a, b)" + on;
+    operators_.emplace_back([a, b](Tensors& all) { all.push_back(into_buffer(all[a], all[b])); });
+    writable_.push_back(true);
+  } else {
+    const std::size_t written = pick_writable();
+    const Write& write = kWrites.at(pick(kWrites.size()));
+    text_ += std::string(write.name) + "  a=" + std::to_string(written) + on.substr(on.find(" b="));
+    operators_.emplace_back(
+        [this, &write, written, b](Tensors& all) { write.run(all[written], all[b], parameters_); });
+  }
+}
+
+std::vector<at::Tensor> RandomLayer::forward(const std::vector<at::Tensor>& inputs) const {
+  const at::Tensor& x = inputs[0];
+  Tensors all{at::linear(x, parameters_[0]), inputs[1]};
   for (const Operator& one : operators_) one(all);
-  return x + at::linear(all[results_[0]].tanh(), parameters_[1]) + all[results_[1]] * .5;
+  const at::Tensor y = at::linear(all[results_[0]].tanh(), parameters_[1]);
+  return {x + y + all[results_[1]] * .5, all[results_[2]]};
 }
 
 }  // namespace pudica::testing

@@ -21,8 +21,9 @@ class RandomLayer {
   // reads.
   explicit RandomLayer(std::uint64_t seed);
 
-  // (kRows, kColumns) -> the same. Parameters are leaves that require gradients.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  // Two tensors (kRows, kColumns), the second for layers to pass on -> the same. Neither is
+  // written. Parameters are leaves that require gradients.
+  [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) const;
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
   // The operators in order, to be read where a test fails.
   [[nodiscard]] const std::string& text() const { return text_; }
@@ -31,15 +32,16 @@ class RandomLayer {
   using Tensors = std::vector<at::Tensor>;
   // Reads tensors by number, and writes one or adds one at the end.
   using Operator = std::function<void(Tensors&)>;
-  friend struct Kind;
 
   std::size_t pick(std::size_t count);
-  void add(std::size_t kind, std::size_t tensors);
+  std::size_t pick_writable();
+  void add_operator();
 
   std::mt19937_64 random_;
   Tensors parameters_;
   std::vector<Operator> operators_;
-  std::vector<std::size_t> results_;  // what is summed up in the end
+  std::vector<bool> writable_;        // by tensor: shares no bytes with an input
+  std::vector<std::size_t> results_;  // of the first output, two; the second output
   std::string text_;
 };
 

@@ -15,24 +15,6 @@ namespace {
 
 enum Parameter : std::size_t { kQ, kK, kV, kO, kF1, kF2, kBias1, kBias2, kN1, kN1b, kN2, kN2b };
 
-class Autocast {
- public:
-  explicit Autocast(bool on) : on_(on) {
-    if (!on_) return;
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::increment_nesting();
-  }
-  ~Autocast() {
-    if (!on_) return;
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  }
-
- private:
-  bool on_;
-};
-
 hooks::FrameFunction as_function(const std::shared_ptr<ToyLayer>& layer) {
   return [layer](const std::vector<at::Tensor>& x) {
     return std::vector<at::Tensor>{layer->forward(x[0])};
@@ -113,6 +95,19 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
 }
 
 }  // namespace
+
+Autocast::Autocast(bool on) : on_(on) {
+  if (!on_) return;
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::increment_nesting();
+}
+
+Autocast::~Autocast() {
+  if (!on_) return;
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
 
 ToyLayer::ToyLayer(const ToyOptions& toy) : options(toy) {
   const std::int64_t d = toy.hidden;

@@ -42,6 +42,18 @@ enum class Treatment {
   kTapeNested,
 };
 
+// While it lives and `on`: CPU autocast to bfloat16.
+class Autocast {
+ public:
+  explicit Autocast(bool on);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool on_;
+};
+
 struct ToyOptions {
   std::int64_t layers = 4;
   std::int64_t hidden = 32;

@@ -1,10 +1,11 @@
 // How well the extra time of a plan is predicted: the policy pudica learns the demo's model in
 // steps of varying length, then random plans over its menu run beside steps that keep everything,
 // and their extra time (process CPU clock, Hodges-Lehmann estimate over interleaved rounds) is set
-// against the sum of the modes' learned times. Beside it the halves of the rounds are set against
-// each other: what measuring the same plans again gives, which no prediction can be asked to beat.
-// Plans predicted to cost less than 5 % of a step are passed over. Usage: menu_bench [--calls
-// ROUNDS] [--json FILE]
+// against the sum of the modes' learned times, as predicted right before each step, at the pace of
+// the steps so far; and as predicted once, before the first round. Beside it the halves of the
+// rounds are set against each other: what measuring the same plans again gives, which no prediction
+// can be asked to beat. Plans predicted to cost less than 5 % of a step are passed over. Usage:
+// menu_bench [--calls ROUNDS] [--json FILE]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,7 +33,7 @@ constexpr int kLearningSteps = 60;
 constexpr std::size_t kPlans = 30;
 constexpr double kLeastShare = 0.05;  // of a step, predicted
 
-// Lets the controller plan, or hands out a plan of ours, of which the controller hears nothing.
+// Lets the controller plan, or hands out a plan of ours in the place of its own.
 class SteeredPolicy final : public Policy {
  public:
   SteeredPolicy() : controller_(make_controller({})) {}
@@ -43,11 +44,10 @@ class SteeredPolicy final : public Policy {
   }
   StepDecision begin_step(const StepContext& context) override {
     context_ = context;
-    return forced_ ? StepDecision{forced_, false} : controller_->begin_step(context);
+    StepDecision decision = controller_->begin_step(context);
+    return forced_ ? StepDecision{forced_, false} : decision;
   }
-  void end_step(const StepOutcome& outcome) override {
-    if (!forced_) controller_->end_step(outcome);
-  }
+  void end_step(const StepOutcome& outcome) override { controller_->end_step(outcome); }
   void learn_times(const std::vector<SegmentTime>& times) override {
     controller_->learn_times(times);
   }
@@ -67,8 +67,11 @@ class SteeredPolicy final : public Policy {
 
 struct RandomPlan {
   PlanPtr plan;
-  double predicted_seconds = 0;
-  std::vector<double> measured_shares;  // of the steps beside it, which keep everything
+  std::vector<std::uint8_t> choice;
+  double predicted_seconds = 0;  // before the first round
+  // Of the steps beside it, which keep everything.
+  std::vector<double> predicted_shares;
+  std::vector<double> measured_shares;
 };
 
 PlanPtr plan_of(const StepCosts& costs, const std::vector<std::uint8_t>& choice) {
@@ -99,7 +102,7 @@ std::vector<RandomPlan> draw_plans(const StepCosts& costs) {
     }
     const double predicted = step_extra_seconds(costs, choice);
     if (predicted < kLeastShare * costs.step_seconds) continue;
-    plans.push_back({plan_of(costs, choice), predicted, {}});
+    plans.push_back({plan_of(costs, choice), choice, predicted, {}, {}});
   }
   return plans;
 }
@@ -157,23 +160,26 @@ std::pair<Bytes, Bytes> measure_range(bench::ModelSteps& model) {
   return {base, peak_bytes_in_use(device)};
 }
 
-StepCosts learn(bench::ModelSteps& model, Handle& handle, const SteeredPolicy& policy,
-                std::int64_t length) {
-  train::Random random(kSeed);
-  for (int i = 0; i < kLearningSteps; ++i) {
-    const auto drawn = static_cast<std::int64_t>(48 + random.below(kLongest - 47));
-    model.step(&handle, bench::random_batch(kBatch, drawn, random.next()));
-  }
+StepCosts costs_or_exit(const SteeredPolicy& policy, std::int64_t length) {
   auto costs = policy.costs({kBatch, length});
   if (costs) return std::move(*costs);
   std::fprintf(stderr, "menu_bench: nothing was learned: %s\n", costs.error().message.c_str());
   std::exit(1);
 }
 
+void learn(bench::ModelSteps& model, Handle& handle) {
+  train::Random random(kSeed);
+  for (int i = 0; i < kLearningSteps; ++i) {
+    const auto drawn = static_cast<std::int64_t>(48 + random.below(kLongest - 47));
+    model.step(&handle, bench::random_batch(kBatch, drawn, random.next()));
+  }
+}
+
 // A step that keeps everything goes before and after each plan's: the machine drifts.
 void run_rounds(bench::ModelSteps& model, Handle& handle, SteeredPolicy& policy,
-                const train::TensorBatch& batch, std::int64_t rounds,
-                std::vector<RandomPlan>& plans, std::vector<double>& kept_seconds) {
+                std::int64_t length, std::int64_t rounds, std::vector<RandomPlan>& plans,
+                std::vector<double>& kept_seconds) {
+  const train::TensorBatch batch = bench::random_batch(kBatch, length, kSeed + 1);
   auto keep = std::make_shared<Plan>();
   keep->id = 2;
   keep->revocable = false;
@@ -185,8 +191,10 @@ void run_rounds(bench::ModelSteps& model, Handle& handle, SteeredPolicy& policy,
   for (std::int64_t round = 0; round < rounds; ++round) {
     double before = step_with(keep);
     for (RandomPlan& item : plans) {
+      const double extra = step_extra_seconds(costs_or_exit(policy, length), item.choice);
       const double planned = step_with(item.plan);
       const double after = step_with(keep);
+      item.predicted_shares.push_back(2 * extra / (before + after));
       item.measured_shares.push_back(2 * planned / (before + after) - 1);
       kept_seconds.push_back(after);
       before = after;
@@ -213,36 +221,39 @@ int run(int argc, char** argv) {
     options.parameters = model.parameters();
     options.budget_bytes = base + Bytes((peak - base).count() * 45 / 100);
     const auto handle = bench::attach_or_exit(std::move(options));
-    const StepCosts costs = learn(model, *handle, *policy, length);
+    learn(model, *handle);
+    const StepCosts costs = costs_or_exit(*policy, length);
     std::vector<RandomPlan> plans = draw_plans(costs);
     if (plans.size() < kPlans) {
       std::fprintf(stderr, "menu_bench: %zu plans of 5 %% and more, expected %zu\n", plans.size(),
                    kPlans);
       return 1;
     }
-    const train::TensorBatch batch = bench::random_batch(kBatch, length, kSeed + 1);
     std::vector<double> kept_seconds;
-    run_rounds(model, *handle, *policy, batch, arguments.calls, plans, kept_seconds);
+    run_rounds(model, *handle, *policy, length, arguments.calls, plans, kept_seconds);
     const double step = median(kept_seconds);
     std::vector<double> errors;
+    std::vector<double> errors_once;
     std::vector<double> errors_of_shares;  // each of its own step: free of the machine's pace
     std::vector<double> predicted;
     std::vector<double> measured;
     std::vector<double> halves[2];
     std::vector<double> apart;
     for (const RandomPlan& plan : plans) {
-      predicted.push_back(plan.predicted_seconds / step);
+      predicted.push_back(center(plan.predicted_shares));
       measured.push_back(center(plan.measured_shares));
       for (const std::size_t half : {0U, 1U}) {
         halves[half].push_back(center_of_half(plan.measured_shares, half));
       }
       apart.push_back(std::abs(halves[0].back() / halves[1].back() - 1));
       errors.push_back(std::abs(predicted.back() / measured.back() - 1));
+      errors_once.push_back(std::abs(plan.predicted_seconds / step / measured.back() - 1));
       const double share = plan.predicted_seconds / costs.step_seconds;
       errors_of_shares.push_back(std::abs(share / measured.back() - 1));
     }
     const std::string at = " at " + std::to_string(kBatch) + "x" + std::to_string(length);
     report.add("error of predicted extra time" + at, "share", errors);
+    report.add("error, all predicted before the first round" + at, "share", errors_once);
     report.add("error, as shares of the predicted and the measured step" + at, "share",
                errors_of_shares);
     report.add("rank correlation over 30 plans" + at, "", {rank_correlation(predicted, measured)});

@@ -42,17 +42,25 @@ void RelativeTimes::give(const SegmentKey& key, const ShapeKey& shape, double se
   }
 }
 
+double RelativeTimes::usual_forward(std::uint16_t layer_class, const ShapeKey& shape) const {
+  const auto known = times_->predict(forward_of(layer_class), shape);
+  return known && is_time(known->seconds) ? known->seconds : 0;
+}
+
 void RelativeTimes::observe_forward(std::uint16_t layer_class, const ShapeKey& shape,
                                     double seconds) {
-  if (is_time(seconds)) give(forward_of(layer_class), shape, seconds);
+  if (!is_time(seconds)) return;
+  give(forward_of(layer_class), shape, seconds);
+  // Of the fit with it: few samples tell lengths that are not theirs badly.
+  const double usual = usual_forward(layer_class, shape);
+  if (usual > 0) pace_.note(seconds / usual);
 }
 
 void RelativeTimes::observe(const SegmentKey& key, const ShapeKey& shape, double seconds,
                             double forward_seconds) {
   if (!is_time(seconds)) return;
   if (!is_time(forward_seconds)) {
-    const auto known = times_->predict(forward_of(key.layer_class), shape);
-    forward_seconds = known ? known->seconds : 0;
+    forward_seconds = pace() * usual_forward(key.layer_class, shape);
     if (!is_time(forward_seconds)) return;
   }
   give(key, shape, kUnit * seconds / forward_seconds * volume(shape));
@@ -65,10 +73,12 @@ std::optional<RelativeTimes::Estimate> RelativeTimes::predict(const SegmentKey& 
   if (!of_layer) return std::nullopt;
   const auto forward = times_->predict(forward_of(key.layer_class), shape);
   if (!forward || !is_time(forward->seconds)) return std::nullopt;
-  if (key.kind == SegmentKind::kForward) return Estimate{forward->seconds, forward->seconds_sigma};
+  if (key.kind == SegmentKind::kForward) {
+    return Estimate{forward->seconds * pace(), forward->seconds_sigma * pace()};
+  }
   const auto relative = times_->predict(key, shape);
   if (!relative || !is_time(relative->seconds)) return std::nullopt;
-  const double unit = forward->seconds / volume(shape) / kUnit;
+  const double unit = pace() * forward->seconds / volume(shape) / kUnit;
   return Estimate{relative->seconds * unit, relative->seconds_sigma * unit};
 }
 

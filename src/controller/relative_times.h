@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "controller/pace.h"
 #include "pudica/predictor.h"
 #include "pudica/result.h"
 
@@ -35,25 +36,33 @@ class RelativeTimes {
   void observe(const SegmentKey& key, const ShapeKey& shape, double seconds,
                double forward_seconds);
 
-  // Of a layer's forward, backward or recompute. nullopt: not known, or another segment.
+  // How fast the machine is now, as a factor of the times that were learned over all steps.
+  [[nodiscard]] double pace() const { return pace_.value(); }
+  [[nodiscard]] bool set_pace(double value) { return pace_.set(value); }
+
+  // Of a layer's forward, backward or recompute, at the machine's pace. nullopt: not known, or
+  // another segment.
   [[nodiscard]] std::optional<Estimate> predict(const SegmentKey& key, const ShapeKey& shape) const;
 
   void forget(const SegmentKey& key);
   void forget_class(std::uint16_t layer_class);
   // Rises whenever a prediction may have changed.
-  [[nodiscard]] std::uint64_t version() const { return times_->version(); }
+  [[nodiscard]] std::uint64_t version() const { return times_->version() + pace_.changes(); }
 
-  // Text, and back. Errors: kCorrupt, nothing is changed then.
+  // Text, and back; not of the pace. Errors: kCorrupt, nothing is changed then.
   [[nodiscard]] std::string serialize() const { return times_->serialize(); }
   Result<void> restore(const std::string& text);
 
  private:
   void give(const SegmentKey& key, const ShapeKey& shape, double seconds);
+  // At the pace that was learned; 0: not known.
+  [[nodiscard]] double usual_forward(std::uint16_t layer_class, const ShapeKey& shape) const;
 
   PredictorFactory factory_;
   // Bytes are none. Seconds: of forwards as they are; of the others the ratio times the shape's
   // volume, to which time fits are relative, in units of their own.
   std::unique_ptr<Predictor> times_;
+  Pace pace_;
 };
 
 }  // namespace pudica

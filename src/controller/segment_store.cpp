@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
 
 namespace pudica {
@@ -178,6 +179,9 @@ std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
   if (const auto time = relative_times_.predict(segment, asked)) {
     out.estimate.seconds = time->seconds;
     out.estimate.seconds_sigma = time->sigma_seconds;
+  } else {
+    out.estimate.seconds *= relative_times_.pace();
+    out.estimate.seconds_sigma *= relative_times_.pace();
   }
   if (only != only_shape_.end() && only->second == asked) {
     out.fit = true;
@@ -275,6 +279,7 @@ std::string SegmentStore::serialize() const {
     }
   }
   for (const std::uint16_t layer_class : refusing_) out << "refuses " << layer_class << '\n';
+  out << "pace " << std::hexfloat << relative_times_.pace() << std::defaultfloat << '\n';
   const std::string times = relative_times_.serialize();
   out << "times " << times.size() << '\n' << times << '\n';
   out << "predictor\n" << predictor_->serialize();
@@ -307,6 +312,11 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
         part[0]))[{static_cast<std::uint16_t>(part[1]), static_cast<std::uint8_t>(part[2])}] =
         part[3];
     return true;
+  }
+  if (what == "pace") {
+    std::string value;
+    words >> value;
+    return relative_times_.set_pace(std::strtod(value.c_str(), nullptr));
   }
   std::uint16_t layer_class = 0;
   if (what != "refuses" || !(words >> layer_class)) return false;

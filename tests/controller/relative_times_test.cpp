@@ -1,7 +1,10 @@
 #include "controller/relative_times.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
+#include "controller/pace.h"
 #include "controller/segment_store.h"
 
 namespace pudica {
@@ -89,6 +92,56 @@ TEST(RelativeTimes, AForwardThatCopiesOutIsNoMeasureOfOne) {
   const double forward = store.predict(kForward, {8, 64})->estimate.seconds;
   EXPECT_GT(forward, 1.1e-3);
   EXPECT_NEAR(store.predict(kOffload, {8, 64})->estimate.seconds / forward, 5.0, 0.01);
+}
+
+// A machine that other programs slow down does so for minutes: what is to come is reckoned at the
+// pace of the last steps, prices of modes as well, and they keep their order.
+TEST(RelativeTimes, AreOfTheMachinesPace) {
+  RelativeTimes times = fresh();
+  const auto step = [&times](std::int64_t length, double pace) {
+    const double seconds = pace * 1e-5 * static_cast<double>(length);
+    times.observe_forward(0, {8, length}, seconds);
+    times.observe(kFull, {8, length}, 0.8 * seconds, seconds);
+  };
+  for (std::int64_t i = 0; i < 200; ++i) step(64 + i % 7 * 16, 1);
+  EXPECT_EQ(times.pace(), 1);
+  const std::uint64_t before = times.version();
+  for (std::int64_t i = 0; i < 15; ++i) step(64 + i % 5 * 16, 2);
+  EXPECT_NEAR(times.pace(), 2, 0.2);
+  EXPECT_GT(times.version(), before);
+  EXPECT_NEAR(times.predict(kForward, {8, 100})->seconds, 2e-3, 3e-4);
+  EXPECT_NEAR(times.predict(kFull, {8, 100})->seconds, 1.6e-3, 2.4e-4);
+  // Where the step's own forward is not known, it went at that pace, too.
+  times.observe(kFull, {8, 100}, 1.6e-3, 0);
+  const double share =
+      times.predict(kFull, {8, 100})->seconds / times.predict(kForward, {8, 100})->seconds;
+  EXPECT_NEAR(share, 0.8, 0.02);
+}
+
+TEST(Pace, IsRoundedAndPlansAreMadeAnewOnlyWhenItIsFarFromTheirs) {
+  Pace pace;
+  for (int i = 0; i < 4; ++i) pace.note(3);
+  EXPECT_EQ(pace.value(), 1) << "four are too few";
+  pace.note(3);
+  EXPECT_EQ(pace.value(), 3);
+  EXPECT_EQ(pace.changes(), 1);
+  for (int i = 0; i < 100; ++i) pace.note(i % 2 == 0 ? 2.9 : 3.1);
+  EXPECT_EQ(pace.value(), 3);
+  for (int i = 0; i < 15; ++i) pace.note(3.2);
+  EXPECT_EQ(pace.value(), 3.2);
+  pace.note(-1);
+  pace.note(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(pace.changes(), 1);
+  for (int i = 0; i < 7; ++i) pace.note(30);
+  EXPECT_LT(pace.value(), 4) << "stalls are no pace";
+  for (int i = 0; i < 15; ++i) pace.note(.5);
+  EXPECT_EQ(pace.value(), .5);
+  for (const double none : {0., -1., 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_FALSE(pace.set(none));
+  }
+  EXPECT_EQ(pace.value(), .5);
+  EXPECT_TRUE(pace.set(1.5));
+  EXPECT_EQ(pace.value(), 1.5);
 }
 
 }  // namespace

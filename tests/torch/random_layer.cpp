@@ -191,37 +191,50 @@ void RandomLayer::add_operator() {
   const std::string on = "  a=" + std::to_string(a) + " b=" + std::to_string(b) + "\n";
   const std::string made = std::to_string(tensors) + " = ";
   const std::size_t kind = pick(20);
+  const auto bound = [this](auto run) {
+    return [this, run](const at::Tensor& x, const at::Tensor& y) { return run(x, y, parameters_); };
+  };
   if (kind < 11) {
     const Pure& pure = kPure.at(pick(kPure.size()));
     text_ += made + pure.name + on;
-    operators_.emplace_back([this, &pure, a, b](Tensors& all) {
-      all.push_back(pure.run(all[a], all[b], parameters_));
-    });
+    operators_.push_back({bound(pure.run), nullptr, a, b});
     writable_.push_back(true);
   } else if (kind < 13) {
     const Pure& view = kViews.at(pick(kViews.size()));
     text_ += made + view.name + on;
-    operators_.emplace_back([this, &view, a, b](Tensors& all) {
-      all.push_back(view.run(all[a], all[b], parameters_));
-    });
-    writable_.push_back(writable_[a]);
+    operators_.push_back({bound(view.run), nullptr, a, b});
+    // Of either: a variation may turn them round.
+    writable_.push_back(writable_[a] && writable_[b]);
   } else if (kind < 14) {
     text_ += made + "into_buffer(a, b)" + on;
-    operators_.emplace_back([a, b](Tensors& all) { all.push_back(into_buffer(all[a], all[b])); });
+    operators_.push_back({into_buffer, nullptr, a, b});
     writable_.push_back(true);
   } else {
     const std::size_t written = pick_writable();
     const Write& write = kWrites.at(pick(kWrites.size()));
     text_ += std::string(write.name) + "  a=" + std::to_string(written) + on.substr(on.find(" b="));
-    operators_.emplace_back(
-        [this, &write, written, b](Tensors& all) { write.run(all[written], all[b], parameters_); });
+    operators_.push_back({nullptr, bound(write.run), written, b});
   }
 }
 
-std::vector<at::Tensor> RandomLayer::forward(const std::vector<at::Tensor>& inputs) const {
+std::vector<at::Tensor> RandomLayer::forward(const std::vector<at::Tensor>& inputs,
+                                             std::uint64_t variation) const {
   const at::Tensor& x = inputs[0];
   Tensors all{at::linear(x, parameters_[0]), inputs[1]};
-  for (const Operator& one : operators_) one(all);
+  for (std::size_t i = 0; i < operators_.size(); ++i) {
+    const Operator& one = operators_[i];
+    const bool varies = variation != kAsEver && variation / 2 % operators_.size() == i;
+    const bool turned = varies && variation % 2 == 0 && one.make;
+    const at::Tensor& a = all[turned ? one.b : one.a];
+    const at::Tensor& b = all[turned ? one.a : one.b];
+    if (one.make) {
+      all.push_back(varies && !turned ? a * b : one.make(a, b));
+    } else if (varies) {
+      a.add_(b);
+    } else {
+      one.write(a, b);
+    }
+  }
   const at::Tensor y = at::linear(all[results_[0]].tanh(), parameters_[1]);
   return {x + y + all[results_[1]] * .5, all[results_[2]]};
 }

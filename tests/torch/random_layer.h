@@ -21,17 +21,25 @@ class RandomLayer {
   // reads.
   explicit RandomLayer(std::uint64_t seed);
 
-  // Two tensors (kRows, kColumns), the second for layers to pass on -> the same. Neither is
-  // written. Parameters are leaves that require gradients.
-  [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) const;
+  // Two tensors (kRows, kColumns), the second for layers to pass on -> the same. Neither is written.
+  // Parameters are leaves that require gradients. `variation`: other than kAsEver, one operator
+  // gets its tensors the other way round, or another one runs in its place.
+  static constexpr std::uint64_t kAsEver = 0;
+  [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                                std::uint64_t variation = kAsEver) const;
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
   // The operators in order, to be read where a test fails.
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:
   using Tensors = std::vector<at::Tensor>;
-  // Reads tensors by number, and writes one or adds one at the end.
-  using Operator = std::function<void(Tensors&)>;
+  // Adds what it makes of two tensors, by number, at the end, or writes the first.
+  struct Operator {
+    std::function<at::Tensor(const at::Tensor& a, const at::Tensor& b)> make;  // null: writes
+    std::function<void(const at::Tensor& a, const at::Tensor& b)> write;
+    std::size_t a = 0;
+    std::size_t b = 0;
+  };
 
   std::size_t pick(std::size_t count);
   std::size_t pick_writable();

@@ -89,8 +89,12 @@ class Chain {
     std::vector<at::Tensor> x{leaf * 1., leaf.sin()};
     const Autocast autocast(seed_ % 4 == 0);
     std::shared_ptr<hooks::Frame> frame;
-    const hooks::FrameFunction function = [this](const auto& in) { return layer_.forward(in); };
     for (int k = 0; k < kLayers; ++k) {
+      // One layer of some chains does something else than its class.
+      const std::uint64_t variation = k == 1 && seed_ % 3 == 0 ? seed_ : RandomLayer::kAsEver;
+      const hooks::FrameFunction function = [this, variation](const auto& in) {
+        return layer_.forward(in, variation);
+      };
       if (way.plain) {
         x = function(x);
       } else {

@@ -21,9 +21,9 @@ class RandomLayer {
   // reads.
   explicit RandomLayer(std::uint64_t seed);
 
-  // Two tensors (kRows, kColumns), the second for layers to pass on -> the same. Neither is written.
-  // Parameters are leaves that require gradients. `variation`: other than kAsEver, one operator
-  // gets its tensors the other way round, or another one runs in its place.
+  // Two tensors (kRows, kColumns), the second for layers to pass on -> the same. Neither is
+  // written. Parameters are leaves that require gradients. `variation`: other than kAsEver, one
+  // operator gets its tensors the other way round, or another one runs in its place.
   static constexpr std::uint64_t kAsEver = 0;
   [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
                                                 std::uint64_t variation = kAsEver) const;

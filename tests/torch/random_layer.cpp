@@ -4,7 +4,8 @@
 #include <utility>
 
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
+
+#include "torch/asking_twice.h"
 
 namespace pudica::testing {
 namespace {
@@ -19,21 +20,6 @@ at::Tensor right(const at::Tensor& x) { return x.narrow(/*dim=*/-1, kHalf, kHalf
 at::Tensor heads(const at::Tensor& x) {
   return x.reshape({1, RandomLayer::kRows, 2, kHalf}).transpose(1, 2);
 }
-
-// Asks for what it saved once for each gradient.
-struct Product : torch::autograd::Function<Product> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& a,
-                            const at::Tensor& b) {
-    context->save_for_backward({a, b});
-    return a * b;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const at::Tensor of_a = gradients[0] * context->get_saved_variables()[1];
-    const at::Tensor of_b = gradients[0] * context->get_saved_variables()[0];
-    return {of_a, of_b};
-  }
-};
 
 struct Pure {
   const char* name;
@@ -92,8 +78,8 @@ const std::array kPure = {
              .reshape({RandomLayer::kRows, RandomLayer::kColumns})),
     PURE(at::conv1d(a.t().unsqueeze(0), w[0].unsqueeze(2)).squeeze(0).t().contiguous()),
     PURE(at::glu(at::cat({a, b}, -1))),
-    PURE(Product::apply(a, b)),
-    PURE(Product::apply(a.tanh(), b)),
+    PURE(AskingTwice::apply(a, b)),
+    PURE(AskingTwice::apply(a.tanh(), b)),
     PURE(at::einsum("ij,kj->ik", {a, w[1]})),
 };
 

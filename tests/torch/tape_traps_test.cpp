@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
+#include "torch/asking_twice.h"
 #include "torch/frame.h"
 #include "torch/meter.h"
 #include "torch/registry.h"
@@ -63,15 +63,35 @@ void expect_tape_equals_plain(const hooks::FrameFunction& function,
   }
 }
 
-// The backward of these wants what was there before they wrote.
-TEST(TapeTraps, OperatorsThatOverwriteWhatTheirBackwardWants) {
+std::vector<at::Tensor> random_weights(int count) {
   hooks::install_engine();
   hooks::cpu_meter();
   at::manual_seed(5);
   std::vector<at::Tensor> weights;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < count; ++i) {
     weights.push_back((at::randn({64, 64}) / 8.0).set_requires_grad(true));
   }
+  return weights;
+}
+
+// Each between two linear maps, beside a residual connection.
+using Body = std::function<at::Tensor(const at::Tensor&)>;
+void expect_bodies_equal_plain(const std::vector<Body>& bodies) {
+  const std::vector<at::Tensor> weights = random_weights(2);
+  for (std::size_t k = 0; k < bodies.size(); ++k) {
+    SCOPED_TRACE(k);
+    expect_tape_equals_plain(
+        [&](const std::vector<at::Tensor>& in) {
+          const at::Tensor y = bodies[k](at::linear(in[0], weights[0]));
+          return std::vector<at::Tensor>{in[0] + at::linear(y, weights[1])};
+        },
+        weights);
+  }
+}
+
+// The backward of these wants what was there before they wrote.
+TEST(TapeTraps, OperatorsThatOverwriteWhatTheirBackwardWants) {
+  const std::vector<at::Tensor> weights = random_weights(3);
   const auto linear = [&](const at::Tensor& x, int i) {
     return at::linear(x, weights[static_cast<std::size_t>(i)]);
   };
@@ -102,112 +122,60 @@ TEST(TapeTraps, OperatorsThatOverwriteWhatTheirBackwardWants) {
 // What an operator reads may have been written since another of its inputs was made of it: neither
 // may be run with the other's version, in whatever order they are recovered.
 TEST(TapeTraps, InputsMadeOfOlderVersionsOfOneAnother) {
-  hooks::install_engine();
-  hooks::cpu_meter();
-  at::manual_seed(5);
-  const std::vector<at::Tensor> weights{(at::randn({64, 64}) / 8.0).set_requires_grad(true),
-                                        (at::randn({64, 64}) / 8.0).set_requires_grad(true)};
-  using Body = std::function<at::Tensor(const at::Tensor&)>;
   const std::vector<Body> bodies{
       [](const at::Tensor& y) {
         const at::Tensor b = y.exp();
         y.add_(1.0);
-        return y * b;
+        return (y * b).tanh();
       },
       [](const at::Tensor& y) {
         const at::Tensor b = y.exp();
         y.add_(1.0);
-        return b * y;
+        return (b * y).tanh();
       },
       [](const at::Tensor& h) {  // a gated unit on slices of one storage
         const at::Tensor gate = h.narrow(/*dim=*/-1, 32, 32).sigmoid();
         const at::Tensor value = h.narrow(/*dim=*/-1, 0, 32);
         value.mul_(.5);
-        return (value * gate).repeat({1, 2});
+        return (value * gate).repeat({1, 2}).tanh();
       },
       [](const at::Tensor& y) {  // each made of an older version of the other
         const at::Tensor z = y * .25;
         const at::Tensor before = z.exp();
         z.add_((y * .5).exp());
         y.add_(before);
-        return y * z * before;
+        return (y * z * before).tanh();
       },
       [](const at::Tensor& y) {  // a copy of an older version is saved, and the last one
         y.clamp_(-1, 1);
         y.add_(std::get<0>(y.sort(-1)));
         y.tanh_();
-        return at::maximum(y, y);
+        return at::maximum(y, y).tanh();
       },
       [](const at::Tensor& y) {  // what is written reads an older version of itself
         const at::Tensor b = y.exp();
         y.mul_(2.0);
         const at::Tensor c = y.tanh() + b;
         y.add_(c);
-        return y * c * b;
+        return (y * c * b).tanh();
       }};
-  for (std::size_t k = 0; k < bodies.size(); ++k) {
-    SCOPED_TRACE(k);
-    expect_tape_equals_plain(
-        [&](const std::vector<at::Tensor>& in) {
-          const at::Tensor c = bodies[k](at::linear(in[0], weights[0]));
-          return std::vector<at::Tensor>{in[0] + at::linear(c.tanh(), weights[1])};
-        },
-        weights);
-  }
+  expect_bodies_equal_plain(bodies);
 }
 
 // What is made of noise is saved before the noise itself: to try it out draws nothing.
 TEST(TapeTraps, TheSearchDrawsNoRandomNumbers) {
-  hooks::install_engine();
-  hooks::cpu_meter();
-  at::manual_seed(5);
-  const std::vector<at::Tensor> weights{(at::randn({64, 64}) / 8.0).set_requires_grad(true),
-                                        (at::randn({64, 64}) / 8.0).set_requires_grad(true)};
-  expect_tape_equals_plain(
-      [&](const std::vector<at::Tensor>& in) {
-        const at::Tensor y = at::linear(in[0], weights[0]);
-        const at::Tensor noise = y.detach().clone().normal_();
-        const at::Tensor product = (y * noise.exp()).tanh() * noise;
-        return std::vector<at::Tensor>{in[0] + at::linear(product, weights[1])};
-      },
-      weights);
+  expect_bodies_equal_plain({[](const at::Tensor& y) {
+    const at::Tensor noise = y.detach().clone().normal_();
+    return (y * noise.exp()).tanh() * noise;
+  }});
 }
 
-// A product whose backward asks for what it saved once for each gradient.
-struct AsksTwice : torch::autograd::Function<AsksTwice> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& a,
-                            const at::Tensor& b) {
-    context->save_for_backward({a, b});
-    return a * b;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const at::Tensor left = gradients[0] * context->get_saved_variables()[1];
-    const at::Tensor right = gradients[0] * context->get_saved_variables()[0];
-    return {left, right};
-  }
-};
-
 TEST(TapeTraps, ABackwardMayAskTwice) {
-  hooks::install_engine();
-  hooks::cpu_meter();
-  at::manual_seed(5);
-  const std::vector<at::Tensor> weights{(at::randn({64, 64}) / 8.0).set_requires_grad(true),
-                                        (at::randn({64, 64}) / 8.0).set_requires_grad(true)};
-  using Body = std::function<at::Tensor(const at::Tensor&)>;
   const std::vector<Body> bodies{
-      [](const at::Tensor& y) { return AsksTwice::apply(y.tanh(), y.sigmoid()); },
-      [](const at::Tensor& y) { return AsksTwice::apply(y.sin() * 2.0, y.sigmoid() + 1.0); },
-      [](const at::Tensor& y) { return AsksTwice::apply(y, y.exp()).tanh(); }};
-  for (std::size_t k = 0; k < bodies.size(); ++k) {
-    SCOPED_TRACE(k);
-    expect_tape_equals_plain(
-        [&](const std::vector<at::Tensor>& in) {
-          const at::Tensor y = bodies[k](at::linear(in[0], weights[0]));
-          return std::vector<at::Tensor>{in[0] + at::linear(y, weights[1])};
-        },
-        weights);
-  }
+      [](const at::Tensor& y) { return AskingTwice::apply(y.tanh(), y.sigmoid()); },
+      [](const at::Tensor& y) { return AskingTwice::apply(y.sin() * 2.0, y.sigmoid() + 1.0); },
+      [](const at::Tensor& y) { return AskingTwice::apply(y, y.exp()).tanh(); }};
+  expect_bodies_equal_plain(bodies);
 }
 
 }  // namespace

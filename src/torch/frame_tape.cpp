@@ -159,6 +159,10 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   if (slot.version_handle.enabled()) {
     require_unmodified(slot.version_handle.current_version(), slot.version);
   }
+  if (tape_->has_forwards_own(slot.storage)) {
+    slot.done_task = task;
+    return rebound(slot.tensor, tape_->stored()[static_cast<std::size_t>(slot.storage)].live);
+  }
   const FlagGuard recovering(recovering_);
   const bool another = std::any_of(slots_.begin(), slots_.end(), [task](const Slot& other) {
     return other.taped && other.done_task != kNoTask && other.done_task != task;

@@ -23,7 +23,7 @@ at::Tensor without_storage(const at::Tensor& tensor) {
       c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr,
       false));
   auto shell = tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
-      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
+      c10::VariableVersion(c10::VariableVersion::DISABLED), /*allow_tensor_metadata_change=*/true);
   shell->set_storage_keep_dtype(*nothing);
   return at::Tensor(std::move(shell));
 }
@@ -50,6 +50,12 @@ struct RandomState {
 };
 
 }  // namespace
+
+Tape::Tape(c10::Device device, bool timed) : device_(device), timed_(timed) {
+  constexpr std::size_t kUsual = 48;  // operators of a transformer's layer
+  entries_.reserve(kUsual);
+  stored_.reserve(kUsual);
+}
 
 std::int32_t Tape::find(const at::Tensor& tensor) const {
   const auto found = by_address_.find(address_of(tensor));
@@ -141,6 +147,21 @@ void Tape::note_results(std::int32_t entry, const torch::jit::Stack& stack, std:
   }
 }
 
+// Its seconds where the tape is timed, else 0: reading the clock is a system call.
+double Tape::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                     torch::jit::Stack* stack) const {
+  if (!timed_) {
+    run_below_tape(op, keys, stack);
+    return 0;
+  }
+  synchronize(device_);
+  const HostInstant begin = HostInstant::now();
+  run_below_tape(op, keys, stack);
+  synchronize(device_);
+  const HostInstant end = HostInstant::now();
+  return device_.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
+}
+
 void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   if (keys.has(c10::DispatchKey::Python)) {
@@ -176,16 +197,10 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     check_writes(entry);
   }
   const RandomState before = RandomState::now(device_);
-  if (timed_) synchronize(device_);
-  const HostInstant begin = HostInstant::now();
-  run_below_tape(op, keys, stack);
-  if (timed_) synchronize(device_);
+  const double seconds = run_now(op, keys, stack);
   Entry& entry = entries_[index(number)];
-  if (timed_) {
-    const HostInstant end = HostInstant::now();
-    entry.seconds = device_.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
-    total_seconds_ += entry.seconds;
-  }
+  entry.seconds = seconds;
+  total_seconds_ += seconds;
   entry.random = random || !(before == RandomState::now(device_));
   bool matters = false;
   for (const Reference& reference : entry.references) {

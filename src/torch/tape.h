@@ -107,7 +107,7 @@ class Tape final : public OperatorObserver {
   };
 
   // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
-  Tape(c10::Device device, bool timed) : device_(device), timed_(timed) {}
+  Tape(c10::Device device, bool timed);
   ~Tape() override;
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -176,6 +176,8 @@ class Tape final : public OperatorObserver {
   std::int64_t drop(std::int32_t storage);
   // Bytes that drop() would give back: 0 where something else owns them.
   [[nodiscard]] std::int64_t droppable_bytes(std::int32_t storage) const;
+  // The forward's own bytes are there, final: nothing is to be recovered.
+  [[nodiscard]] bool has_forwards_own(std::int32_t storage) const;
   [[nodiscard]] bool externals_unchanged() const;
 
   // The storage with its final bytes, recovered where needed. Throws what operators throw.
@@ -216,6 +218,8 @@ class Tape final : public OperatorObserver {
   void check_writes(const Entry& entry);
   void deviate();
   [[nodiscard]] bool may_run_again(const Entry& entry) const;
+  double run_now(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack) const;
   void note_results(std::int32_t entry, const torch::jit::Stack& stack, std::size_t base,
                     bool& matters);
   [[nodiscard]] bool written_by(const Stored& stored, std::int32_t version,

@@ -72,6 +72,11 @@ std::int64_t Tape::drop(std::int32_t storage) {
   return bytes;
 }
 
+bool Tape::has_forwards_own(std::int32_t storage) const {
+  const Stored& stored = stored_[index(storage)];
+  return stored.pinned && stored.live && stored.live_version == stored.version;
+}
+
 bool Tape::externals_unchanged() const {
   for (const Entry& entry : entries_) {
     for (const auto& [version, then] : entry.external_versions) {
@@ -242,9 +247,13 @@ std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed, bool by_
                                               std::vector<bool>* all_runs) const {
   if (all_runs != nullptr) all_runs->assign(entries_.size(), false);
   std::vector<std::int32_t> oldest(stored_.size(), kNever);
+  bool all_there = true;
   for (std::size_t k = 0; k < stored_.size(); ++k) {
-    if (needed[k]) oldest[k] = stored_[k].version;
+    if (!needed[k]) continue;
+    oldest[k] = stored_[k].version;
+    all_there = all_there && stored_[k].pinned;
   }
+  if (all_there) return oldest;  // no operator is to run
   // Whether the version that is there is of use: a newer one does not give back an older.
   const auto lacks = [&](std::int32_t storage, std::int32_t version) {
     const Stored& stored = stored_[index(storage)];

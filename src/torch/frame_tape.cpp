@@ -230,7 +230,9 @@ std::int64_t Frame::give_up_next() {
 }
 
 double Frame::rest_price_us() {
-  const bool touched = consumed_ || touched_task_ != kNoTask;
+  // An earlier backward, of a graph that is retained, may well have read it.
+  const int task = torch::autograd::get_current_graph_task_id();
+  const bool touched = consumed_ || (task >= 0 && touched_task_ == task);
   if (recovering_ || touched || !inputs_unchanged()) return -1;
   std::int64_t bytes = freeable_bytes(/*drop=*/false);
   for (const Tape::Stored& stored : tape_->stored()) {

@@ -69,6 +69,27 @@ TEST_P(TapeParity, EveryTreatmentIsBitEqual) {
   }
 }
 
+TEST_P(TapeParity, BetweenTheBackwardsOfARetainedGraphAllOfItCanGo) {
+  collect();
+  const StepResult expected = run({Treatment::kPlain}, /*backward_passes=*/2);
+  const auto freed_by = [&](Treatment treatment) {
+    StepPlan plan;
+    plan.treatments = {treatment};
+    plan.tapes = tapes_;
+    plan.registry = std::make_shared<hooks::Registry>(hooks::cpu_meter());
+    plan.backward_passes = 2;
+    std::int64_t freed = 0;
+    plan.after_backward = [&] {
+      const std::int64_t before = hooks::cpu_meter().in_use_bytes();
+      plan.registry->revoke(std::int64_t{1} << 40U);
+      freed = before - hooks::cpu_meter().in_use_bytes();
+    };
+    expect_identical(expected, run_step(*model_, input_, plan));
+    return freed;
+  };
+  EXPECT_EQ(freed_by(Treatment::kTapeKeep), freed_by(Treatment::kKeep));
+}
+
 // A layer kept with a tape, so that it can be revoked bit by bit, allocates and frees in the order
 // of one kept without: what is measured of the one is true of the other.
 TEST_P(TapeParity, KeepByTapeAllocatesAndFreesAsKeep) {

@@ -208,7 +208,9 @@ StepResult run_step(ToyModel& model, const at::Tensor& input, const StepPlan& pl
   }
   if (plan.after_forward) plan.after_forward();
   for (int pass = 0; pass < plan.backward_passes; ++pass) {
-    torch::autograd::backward({result.loss}, {}, pass + 1 < plan.backward_passes);
+    const bool last = pass + 1 == plan.backward_passes;
+    torch::autograd::backward({result.loss}, {}, /*retain_graph=*/!last);
+    if (!last && plan.after_backward) plan.after_backward();
   }
   for (const auto& parameter : model.parameters()) {
     result.gradients.push_back(parameter.grad().clone());

@@ -100,6 +100,7 @@ struct StepPlan {
   std::shared_ptr<hooks::ClassTapes> tapes;   // of the layers; needed by the tape's treatments
   int backward_passes = 1;                    // > 1: the graph is retained
   std::function<void()> after_forward;        // before the loss's backward
+  std::function<void()> after_backward;       // each, the last one aside
   std::function<void()> during_backward;      // when the gradient reaches the middle layer
 };
 

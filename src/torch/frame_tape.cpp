@@ -235,9 +235,17 @@ double Frame::rest_price_us() {
   const bool touched = consumed_ || (task >= 0 && touched_task_ == task);
   if (recovering_ || touched || !inputs_unchanged()) return -1;
   std::int64_t bytes = freeable_bytes(/*drop=*/false);
-  for (const Tape::Stored& stored : tape_->stored()) {
+  // A tensor that stays may be what others are recovered from: a slot and the tape hold it.
+  std::vector<std::size_t> owners(tape_->stored().size(), 1);
+  for (const Slot& slot : slots_) {
+    if (slot.taped || slot.storage == Tape::kNone || !slot.tensor.defined()) continue;
+    if (slot.tensor.use_count() == 1) ++owners[static_cast<std::size_t>(slot.storage)];
+  }
+  for (std::size_t k = 0; k < owners.size(); ++k) {
+    const Tape::Stored& stored = tape_->stored()[k];
     if (stored.bits) bytes += static_cast<std::int64_t>(stored.bits->packed.nbytes());
-    if (!stored.external && stored.live && stored.live.use_count() == 1) bytes += stored.bytes;
+    const bool ours = !stored.external && stored.live && stored.live.use_count() == owners[k];
+    if (ours) bytes += stored.bytes;
   }
   return bytes > 0 ? options_.expected_recompute_us / static_cast<double>(bytes) : -1;
 }

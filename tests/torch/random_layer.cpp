@@ -18,7 +18,7 @@ constexpr std::int64_t kHalf = RandomLayer::kColumns / 2;
 at::Tensor left(const at::Tensor& x) { return x.narrow(/*dim=*/-1, 0, kHalf); }
 at::Tensor right(const at::Tensor& x) { return x.narrow(/*dim=*/-1, kHalf, kHalf); }
 at::Tensor heads(const at::Tensor& x) {
-  return x.reshape({1, RandomLayer::kRows, 2, kHalf}).transpose(1, 2);
+  return x.reshape({1, x.size(0), 2, kHalf}).transpose(1, 2);
 }
 
 struct Pure {
@@ -58,7 +58,7 @@ const std::array kPure = {
     PURE(at::cat({right(a), left(b)}, -1)),
     PURE(at::stack({a, b, a}).sum(0)),
     PURE(at::where(a > 0, a, b)),
-    PURE(a.index_select(0, at::arange(RandomLayer::kRows - 1, -1, -1))),
+    PURE(a.index_select(0, at::arange(a.size(0) - 1, -1, -1))),
     PURE(a.gather(1, (b * 7).to(at::kLong).remainder(RandomLayer::kColumns).abs())),
     PURE(a + b),
     PURE(a* b),
@@ -72,10 +72,10 @@ const std::array kPure = {
     PURE((left(a) * right(b).tanh()).repeat({1, 2})),
     PURE(at::scaled_dot_product_attention(heads(a), heads(b), heads(a))
              .transpose(1, 2)
-             .reshape({RandomLayer::kRows, RandomLayer::kColumns})),
+             .reshape({a.size(0), RandomLayer::kColumns})),
     PURE(at::matmul(at::softmax(at::matmul(heads(a), heads(b).transpose(2, 3)), -1), heads(b))
              .transpose(1, 2)
-             .reshape({RandomLayer::kRows, RandomLayer::kColumns})),
+             .reshape({a.size(0), RandomLayer::kColumns})),
     PURE(at::conv1d(a.t().unsqueeze(0), w[0].unsqueeze(2)).squeeze(0).t().contiguous()),
     PURE(at::glu(at::cat({a, b}, -1))),
     PURE(AskingTwice::apply(a, b)),
@@ -85,9 +85,9 @@ const std::array kPure = {
 
 // Other names of the same bytes.
 const std::array kViews = {
-    PURE(a.view({RandomLayer::kRows, RandomLayer::kColumns})),
+    PURE(a.view({a.size(0), RandomLayer::kColumns})),
     PURE(a.t().t()),
-    PURE(a.narrow(0, 0, RandomLayer::kRows)),
+    PURE(a.narrow(0, 0, a.size(0))),
     PURE(a.unsqueeze(0).select(0, 0)),
     PURE(a.detach()),
 };
@@ -122,7 +122,7 @@ const std::array kWrites = {
     WRITE(a.addcmul_(b, b, .3)),
     WRITE(a.addmm_(b, w[0], 1, .1)),
     WRITE(a.lerp_(b, .25)),
-    WRITE(a.index_add_(0, at::arange(RandomLayer::kRows), b)),
+    WRITE(a.index_add_(0, at::arange(a.size(0)), b)),
     WRITE(at::dropout_(const_cast<at::Tensor&>(a), .2, true)),
     WRITE(a.normal_()),
     WRITE(left(a).mul_(.5)),

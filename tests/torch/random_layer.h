@@ -14,15 +14,14 @@ namespace pudica::testing {
 
 class RandomLayer {
  public:
-  static constexpr std::int64_t kRows = 40;
   static constexpr std::int64_t kColumns = 32;
 
   // `seed` tells everything. Autograd may refuse the layer: it writes over what its own backward
   // reads.
   explicit RandomLayer(std::uint64_t seed);
 
-  // Two tensors (kRows, kColumns), the second for layers to pass on -> the same. Neither is
-  // written. Parameters are leaves that require gradients. `variation`: other than kAsEver, one
+  // Two tensors (rows, kColumns), rows >= 4, the second for layers to pass on -> the same. Neither
+  // is written. Parameters are leaves that require gradients. `variation`: other than kAsEver, one
   // operator gets its tensors the other way round, or another one runs in its place.
   static constexpr std::uint64_t kAsEver = 0;
   [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,

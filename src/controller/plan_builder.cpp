@@ -44,14 +44,8 @@ std::string describe(const Plan& plan) {
 }
 
 // What a request comes down to, in bytes above the step's base.
-struct Room {
-  std::int64_t with_margin = 0;
-  std::int64_t without_margin = 0;
-};
-
-Room room_of(const PlanRequest& request) {
-  const Bytes whole = request.context.budget_bytes - request.context.base_bytes;
-  return {(whole - request.margin_bytes).count(), whole.count()};
+std::int64_t room_of(const PlanRequest& request) {
+  return (request.context.budget_bytes - request.context.base_bytes - request.margin_bytes).count();
 }
 
 std::string budget_text(const PlanRequest& request) {
@@ -131,18 +125,7 @@ void note_gap(Plan& plan, const ChainPlan& solved) {
       1e-9 * static_cast<double>(std::max<std::int64_t>(0, solved.time_ns - solved.lower_bound_ns));
 }
 
-// Nothing fits within the margin: the plan of least peak, and among those the fastest.
-void take_floor(BuiltPlan& built, Planner& planner, const StepCosts& costs,
-                const PlanRequest& request, const ChainProblem& problem) {
-  ChainPlan least = floor_plan(problem.chain);
-  if (problem.constant_bytes - problem.offset_bytes > least.peak_bytes) {
-    // The peak lies where no plan reaches; recomputing below it would buy nothing.
-    auto faster =
-        planner.solve(problem.chain, problem.constant_bytes - problem.offset_bytes, least.choice);
-    if (faster) least = std::move(*faster);
-  }
-  take_choice(built, costs, request, std::move(least.choice), std::move(least.joined));
-  Plan& plan = built.plan;
+void note_shortage(Plan& plan, const PlanRequest& request) {
   const Bytes floor = plan.predicted_peak_bytes;
   plan.feasible = floor <= request.context.budget_bytes;
   if (plan.feasible) {
@@ -153,6 +136,37 @@ void take_floor(BuiltPlan& built, Planner& planner, const StepCosts& costs,
   plan.reason = "infeasible: the least peak of any plan is " + format_bytes(floor) + ", budget " +
                 format_bytes(request.context.budget_bytes) + ", short by " +
                 format_bytes(floor - request.context.budget_bytes);
+}
+
+// The fastest plan of layers that fit, else of least peak.
+void take_solved(BuiltPlan& built, Planner& planner, const StepCosts& costs,
+                 const PlanRequest& request, std::span<const std::uint8_t> warm) {
+  const std::int64_t room = room_of(request);
+  const Bytes keep_all = built.plan.predicted_peak_bytes;
+  ChainProblem problem = to_chain(costs);
+  const std::int64_t available = room - problem.offset_bytes;
+  auto solved = planner.solve(problem.chain, available, warm);
+  if (!solved) {
+    add_joints(costs, &problem);
+    solved = planner.solve(problem.chain, available, {});
+  }
+  built.layers_fit = solved.has_value();
+  if (!solved) {
+    ChainPlan least = floor_plan(problem.chain);
+    take_choice(built, costs, request, std::move(least.choice), std::move(least.joined));
+    note_shortage(built.plan, request);
+    return;
+  }
+  note_gap(built.plan, *solved);
+  const bool joint = !solved->joined.empty();
+  Choice choice = joint ? std::move(solved->choice) : early_first(costs, solved->choice);
+  take_choice(built, costs, request, std::move(choice), std::move(solved->joined));
+  if (problem.constant_bytes > room) {
+    note_shortage(built.plan, request);  // of what no plan can change: the layers keep to theirs
+    return;
+  }
+  built.plan.reason = describe(built.plan) + ": keeping all needs " + format_bytes(keep_all) +
+                      ", " + budget_text(request);
 }
 
 }  // namespace
@@ -168,35 +182,12 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
     plan.reason = "no budget: everything kept";
     return built;
   }
-  const Room room = room_of(request);
   const Bytes keep_all = plan.predicted_peak_bytes;
-  const auto fits = [&](std::int64_t bytes) {
-    return (plan.predicted_peak_bytes - request.context.base_bytes).count() <= bytes;
-  };
-  if (fits(room.with_margin)) {
+  if ((keep_all - request.context.base_bytes).count() <= room_of(request)) {
     plan.reason = "everything fits: keeping all needs " + format_bytes(keep_all) + ", " +
                   budget_text(request);
   } else {
-    ChainProblem problem = to_chain(costs);
-    const std::int64_t available = room.with_margin - problem.offset_bytes;
-    const bool reachable = problem.constant_bytes <= room.with_margin;
-    const Error constant{ErrorCode::kOverBudget, "constant segments"};
-    auto solved =
-        reachable ? planner.solve(problem.chain, available, warm) : Result<ChainPlan>(constant);
-    if (!solved) {
-      add_joints(costs, &problem);
-      if (reachable) solved = planner.solve(problem.chain, available, {});
-    }
-    if (solved) {
-      note_gap(plan, *solved);
-      const bool joint = !solved->joined.empty();
-      Choice choice = joint ? std::move(solved->choice) : early_first(costs, solved->choice);
-      take_choice(built, costs, request, std::move(choice), std::move(solved->joined));
-      plan.reason = describe(plan) + ": keeping all needs " + format_bytes(keep_all) + ", " +
-                    budget_text(request);
-    } else {
-      take_floor(built, planner, costs, request, problem);
-    }
+    take_solved(built, planner, costs, request, warm);
   }
   const double ample =
       request.ample_fraction * static_cast<double>(request.context.budget_bytes.count());
@@ -206,6 +197,7 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
 
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
              const PlanRequest& request) {
+  if (built.layers_fit) return;
   Choice choice;
   for (const LayerCosts& layer : likely.layers) {
     const auto held = [](const LayerModeCosts& mode) {

@@ -22,17 +22,19 @@ struct PlanRequest {
 struct BuiltPlan {
   Plan plan;                         // id 0: the caller numbers it
   std::vector<std::uint8_t> choice;  // menu index per layer
+  bool layers_fit = true;            // what does not fit is beside them, as an optimizer's step
 };
 
-// Solves for context.budget - margin - base. Where nothing fits, the plan of least peak with
-// feasible = false and a reason that names budget, floor and shortage. Never fails for valid costs.
+// Solves for context.budget - margin - base. Where no plan of the layers fits, that of least peak;
+// where what lies beside them does not, the fastest whose layers fit. In both cases feasible =
+// false and a reason that names budget, floor and shortage. Never fails for valid costs.
 BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest& request,
                      std::span<const std::uint8_t> warm);
 
-// For a plan that does not fit: every layer in the mode that holds least, or joined where that does
-// not fit either, where that peaks no higher by `likely`, the point estimates. The plan of least
-// peak relaxes whatever lies below its highest point, which may be a wrong prediction, or a bound
-// far above what is to come.
+// For a plan whose layers do not fit: every layer in the mode that holds least, or joined where
+// that does not fit either, where that peaks no higher by `likely`, the point estimates. The plan
+// of least peak relaxes whatever lies below its highest point, which may be a wrong prediction, or
+// a bound far above what is to come.
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
              const PlanRequest& request);
 

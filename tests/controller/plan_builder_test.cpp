@@ -83,11 +83,27 @@ TEST(PlanBuilder, AFloorThatFitsOnlyWithoutTheMarginIsFeasible) {
   EXPECT_NE(built.plan.reason.find("only without the margin"), std::string::npos);
 }
 
-TEST(PlanBuilder, RecomputesNothingBelowAPeakThatNoPlanReaches) {
+// An optimizer's step that is over the budget whatever the layers do: they keep to it, and nothing
+// is recomputed beyond that.
+TEST(PlanBuilder, LayersKeepToABudgetThatAnOptimizerBreaks) {
+  const auto planner = make_planner({});
+  StepCosts costs = equal_layers(8);
+  const BuiltPlan without = build_plan(*planner, costs, request_for(400), {});
+  costs.optimizer_peak_bytes = 900 * kMiB;
+  BuiltPlan built = build_plan(*planner, costs, request_for(400), {});
+  EXPECT_FALSE(built.plan.feasible);
+  EXPECT_EQ(built.plan.modes, without.plan.modes);
+  EXPECT_EQ(built.plan.predicted_peak_bytes, Bytes(1000 * kMiB));
+  EXPECT_EQ(built.plan.reason.find("infeasible: the least peak of any plan is 1000.0 MiB"), 0U);
+  tighten(built, costs, costs, request_for(400));
+  EXPECT_EQ(built.plan.modes, without.plan.modes);
+}
+
+TEST(PlanBuilder, KeepsAllBelowAnOptimizersPeakWhereThatFits) {
   const auto planner = make_planner({});
   StepCosts costs = equal_layers(8);
   costs.optimizer_peak_bytes = 900 * kMiB;
-  const BuiltPlan built = build_plan(*planner, costs, request_for(400), {});
+  const BuiltPlan built = build_plan(*planner, costs, request_for(700), {});
   EXPECT_FALSE(built.plan.feasible);
   EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::keep()));
 }
@@ -95,7 +111,7 @@ TEST(PlanBuilder, RecomputesNothingBelowAPeakThatNoPlanReaches) {
 TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
   const auto planner = make_planner({});
   StepCosts costs = equal_layers(8);
-  costs.optimizer_peak_bytes = 900 * kMiB;
+  costs.head_peak_bytes = 900 * kMiB;
   const PlanRequest request = request_for(400);
   BuiltPlan built = build_plan(*planner, costs, request, {});
   const BuiltPlan least = built;

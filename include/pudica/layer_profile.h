@@ -39,6 +39,11 @@ struct SegmentKey {
   static constexpr std::uint8_t kNoInputGradient = 2;   // its input needs no gradient
   static constexpr std::uint8_t kGradientsPresent = 4;  // accumulation: .grad exists already
 
+  // The same without where in its class a layer stands.
+  static constexpr std::uint8_t group_of(std::uint8_t variant) {
+    return static_cast<std::uint8_t>(variant & ~kLastOfClass);
+  }
+
   // The gap behind the last layer: the head until the forward returns, which the head's own segment
   // holds as well. Measured where outputs of the step before were freed there.
   static SegmentKey until_return(std::size_t layers) {

@@ -49,10 +49,10 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   }
   if (mode != Mode::keep()) return own;
   if (own && (backward->estimate.identified || !(own->fit || query_.derives_kept))) return own;
-  const auto derived = derived_keep(*forward, variant, gradients_present);
+  const auto full = pair(Mode::full(), variant, gradients_present);
+  const auto derived = full ? derived_keep(*forward, *full) : std::nullopt;
   if (!own || !derived) return own ? own : derived;
   // What few kept calls leave open, recomputed ones may have settled.
-  const auto full = pair(Mode::full(), variant, gradients_present);
   return is_sure(*full) ? derived : own;
 }
 
@@ -80,22 +80,45 @@ std::optional<ModePair> ClassModel::with_gradients(Mode mode, std::uint8_t varia
 }
 
 std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,
-                                                 std::uint8_t variant,
-                                                 bool gradients_present) const {
-  const auto full = pair(Mode::full(), variant, gradients_present);
+                                                 const ModePair& full) const {
   const auto again = recompute(Mode::full());
-  if (!full || !again) return std::nullopt;
+  if (!again) return std::nullopt;
   // The recompute allocates the inventory first; the rest of the backward works on top of it.
   const std::int64_t inventory = again->estimate.net_bytes;
-  SegmentEstimate backward = full->backward;
+  SegmentEstimate backward = full.backward;
   backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes - inventory);
   backward.peak_upper_bytes = std::max<std::int64_t>(0, backward.peak_upper_bytes - inventory);
-  backward.net_bytes = full->remaining_bytes() - forward.estimate.net_bytes;
+  backward.net_bytes = full.remaining_bytes() - forward.estimate.net_bytes;
   backward.net_upper_bytes = backward.net_bytes;
   backward.seconds = std::max(0.0, backward.seconds - again->estimate.seconds);
-  ModePair out = make_pair(forward, {backward, full->fit && again->fit}, variant);
-  out.identified = out.identified && full->identified && again->estimate.identified;
+  ModePair out = make_pair(forward, {backward, full.fit && again->fit}, full.variant);
+  out.identified = out.identified && full.identified && again->estimate.identified;
   return out;
+}
+
+// Near the floor the first layers are those that are kept, and revoked, and the last is the one
+// that is recomputed.
+std::optional<ModePair> ClassModel::derived_across(std::uint8_t variant) const {
+  const auto others_of = [&](Mode mode) {
+    std::vector<std::uint8_t> variants{variant};
+    for (const std::uint8_t other : store_.variants(query_.layer_class, mode)) {
+      const bool same_group = SegmentKey::group_of(other) == SegmentKey::group_of(variant);
+      if (other != variant && same_group) variants.push_back(other);
+    }
+    return variants;
+  };
+  for (const std::uint8_t recomputed : others_of(Mode::full())) {
+    const auto full = exact(Mode::full(), recomputed);
+    if (!full || !full->fit) continue;
+    for (const std::uint8_t kept : others_of(Mode::keep())) {
+      const auto forward = store_.predict(
+          {SegmentKind::kForward, query_.layer_class, Mode::keep(), kept}, query_.shape);
+      if (!forward || !forward->fit) continue;
+      const auto derived = derived_keep(*forward, *full);
+      if (derived && derived->fit) return derived;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const {
@@ -107,6 +130,10 @@ std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const 
     if (other == variant) continue;
     auto candidate = exact(mode, other);
     if (candidate && (!stand_in || rank(*candidate) > rank(*stand_in))) stand_in = candidate;
+  }
+  const bool known = (own && own->fit) || (stand_in && stand_in->fit);
+  if (mode == Mode::keep() && query_.derives_kept && !known) {
+    if (const auto derived = derived_across(variant)) return derived;
   }
   if (stand_in && (!own || rank(*stand_in) > rank(*own))) return stand_in;
   if (own) return own;

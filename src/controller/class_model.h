@@ -52,9 +52,11 @@ class ClassModel {
   [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
                                              bool gradients_present) const;
   [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
+  // What a kept layer leaves to its backward, read off recomputed calls: a pair of their variant.
   [[nodiscard]] std::optional<ModePair> derived_keep(const StoredEstimate& forward,
-                                                     std::uint8_t variant,
-                                                     bool gradients_present) const;
+                                                     const ModePair& full) const;
+  // The same from a forward and recomputed calls of two variants of one group.
+  [[nodiscard]] std::optional<ModePair> derived_across(std::uint8_t variant) const;
 
   const SegmentStore& store_;
   const ClassQuery& query_;

@@ -10,11 +10,6 @@ namespace {
 
 constexpr std::int64_t kEnoughShapes = 2;
 
-// The first layer of a class in backward is no variant to teach: which one it is only shows there.
-std::uint8_t group_of(std::uint8_t variant) {
-  return static_cast<std::uint8_t>(variant & ~SegmentKey::kLastOfClass);
-}
-
 struct Group {
   std::uint16_t layer_class = 0;
   std::uint8_t variant = 0;
@@ -34,7 +29,7 @@ class Teacher {
   [[nodiscard]] std::int64_t shapes(Group group, Mode mode) const {
     std::int64_t most = 0;
     for (const std::uint8_t variant : store_.variants(group.layer_class, mode)) {
-      if (group_of(variant) != group.variant) continue;
+      if (SegmentKey::group_of(variant) != group.variant) continue;
       auto backward = variant;
       if (request_.gradients_present) backward |= SegmentKey::kGradientsPresent;
       const SegmentKey forward_key{SegmentKind::kForward, group.layer_class, mode, variant};
@@ -120,7 +115,7 @@ std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure&
   std::map<std::uint16_t, std::size_t> class_sizes;
   for (std::size_t i = 0; i < structure.layers.size(); ++i) {
     const StepStructure::Layer& layer = structure.layers[i];
-    groups[{layer.layer_class, group_of(layer.variant)}].push_back(i);
+    groups[{layer.layer_class, SegmentKey::group_of(layer.variant)}].push_back(i);
     ++class_sizes[layer.layer_class];
   }
   const Teacher teacher(store, request);
@@ -155,7 +150,7 @@ bool lacks_menu_modes(const SegmentStore& store, const StepStructure& structure,
   std::map<std::pair<std::uint16_t, std::uint8_t>, std::size_t> sizes;
   std::map<std::uint16_t, std::size_t> class_sizes;
   for (const StepStructure::Layer& layer : structure.layers) {
-    ++sizes[{layer.layer_class, group_of(layer.variant)}];
+    ++sizes[{layer.layer_class, SegmentKey::group_of(layer.variant)}];
     ++class_sizes[layer.layer_class];
   }
   for (const auto& [name, size] : sizes) {

@@ -89,5 +89,34 @@ TEST(ClassModel, WhatALayerLeavesIsNotADifferenceOfTwoLines) {
   EXPECT_EQ(classes.residue(0), kGradients);
 }
 
+// Near the floor: the first layer is kept in every step, and revoked before its backward, the last
+// one is recomputed.
+TEST(ClassModel, WhatIsKeptAndWhatIsRecomputedMayBeTwoVariants) {
+  SegmentStore store = empty_store();
+  const std::uint8_t last = SegmentKey::kLastOfClass;
+  for (const ShapeKey& shape : kShapes) {
+    teach(store, shape, Mode::full(), last, 0);
+    StepOutcome outcome;
+    outcome.context.shape = shape;
+    outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0),
+                        call(SegmentKind::kRecompute, Mode::full(), 0, {held(shape) / 2}, 0)};
+    store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return 0; });
+  }
+  teach(store, kShapes[0], Mode::full(), 0, 0);
+  teach(store, kShapes[0], Mode::keep(), last, 0);
+  const ClassQuery waits{kAsked, 0, false, false};
+  EXPECT_FALSE(ClassModel(store, waits).best(Mode::keep(), 0)->fit);
+  const ClassQuery query{kAsked, 0, false, true};
+  const ClassModel classes(store, query);
+  for (const std::uint8_t variant : {std::uint8_t{0}, last}) {
+    const auto keep = classes.best(Mode::keep(), variant);
+    ASSERT_TRUE(keep);
+    EXPECT_TRUE(keep->fit);
+    EXPECT_EQ(keep->forward.net_bytes, held(kAsked));
+    EXPECT_EQ(keep->remaining_bytes(), kGradients);
+    EXPECT_EQ(classes.residue(variant), kGradients);
+  }
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -14,11 +14,13 @@ namespace pudica {
 
 // The kinds of stretches that one step is cut into, in the order in which they occur.
 enum class SegmentKind : std::uint8_t {
-  kGap,        // forward before layer `index` (gap 0: embedding); see SegmentKey::until_return
-  kForward,    // one layer's forward
-  kHead,       // after the last layer: head, loss, its backward up to the last layer's border
-  kBackward,   // one layer's backward, its recompute included
-  kEpilogue,   // after the first layer's backward: the embedding's backward
+  kGap,       // forward before layer `index` (gap 0: embedding); see SegmentKey::until_return
+  kForward,   // one layer's forward
+  kHead,      // after the last layer: head, loss, its backward up to the last layer's border
+  kBackward,  // one layer's backward, its recompute included
+  // After a layer's backward, up to the border of the one before it: the backward of the gap before
+  // the layer. Of gap 0, the embedding's, up to the end.
+  kEpilogue,
   kOptimizer,  // from the end of backward to the end of the step
   // The recompute inside a backward, whose bytes are part of kBackward as well. Its net_bytes are
   // what it leaves live: the layer's inventory, which a kept forward would have saved.
@@ -30,7 +32,7 @@ std::string to_string(SegmentKind kind);
 // Which segment: layers of one class and mode pool their samples. Ordered, for maps.
 struct SegmentKey {
   SegmentKind kind = SegmentKind::kForward;
-  std::uint16_t layer_class = 0;  // of a layer segment; the gap's index for kGap; 0 otherwise
+  std::uint16_t layer_class = 0;  // of a layer segment; the gap's index for kGap, kEpilogue; else 0
   Mode mode;                      // keep for segments without a mode
   // Bits that change what a segment allocates: see kLastOfClass and the rest.
   std::uint8_t variant = 0;
@@ -38,10 +40,13 @@ struct SegmentKey {
   static constexpr std::uint8_t kLastOfClass = 1;       // first of its class in backward
   static constexpr std::uint8_t kNoInputGradient = 2;   // its input needs no gradient
   static constexpr std::uint8_t kGradientsPresent = 4;  // accumulation: .grad exists already
+  // Last of its class in backward, with other layers before it in the step: the gradient of what
+  // all of the class read (a decoder's memory) is summed then.
+  static constexpr std::uint8_t kFirstOfClass = 8;
 
   // The same without where in its class a layer stands.
   static constexpr std::uint8_t group_of(std::uint8_t variant) {
-    return static_cast<std::uint8_t>(variant & ~kLastOfClass);
+    return static_cast<std::uint8_t>(variant & ~(kLastOfClass | kFirstOfClass));
   }
 
   // The gap behind the last layer: the head until the forward returns, which the head's own segment

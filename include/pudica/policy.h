@@ -20,7 +20,7 @@ namespace pudica {
 struct StepStructure {
   struct Layer {
     std::uint16_t layer_class = 0;
-    std::uint8_t variant = 0;  // SegmentKey::kLastOfClass | kNoInputGradient
+    std::uint8_t variant = 0;  // bits of SegmentKey: where in its class it stands, kNoInputGradient
     bool operator==(const Layer&) const = default;
   };
   // The selective modes of a class, as the hook layer found them.

@@ -1,6 +1,7 @@
 #include "base/layer_order.h"
 
 #include <algorithm>
+#include <set>
 
 namespace pudica {
 
@@ -9,6 +10,23 @@ std::vector<std::uint16_t> order_of(const StepStructure& structure) {
   order.reserve(structure.layers.size());
   for (const StepStructure::Layer& layer : structure.layers) order.push_back(layer.layer_class);
   return order;
+}
+
+std::vector<StepStructure::Layer> layers_of(LayerOrder order) {
+  std::vector<StepStructure::Layer> layers;
+  layers.reserve(order.size());
+  for (const std::uint16_t layer_class : order) layers.push_back({layer_class, 0});
+  std::set<std::uint16_t> begun;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool first = begun.insert(layers[i].layer_class).second;
+    if (first && i > 0) layers[i].variant |= SegmentKey::kFirstOfClass;
+  }
+  std::set<std::uint16_t> ended;
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const bool last = ended.insert(layers[i].layer_class).second;
+    if (last) layers[i].variant |= SegmentKey::kLastOfClass;
+  }
+  return layers;
 }
 
 std::size_t next_place(LayerOrder planned, std::uint16_t layer_class, std::size_t from) {

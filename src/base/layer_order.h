@@ -15,6 +15,9 @@ using LayerOrder = std::span<const std::uint16_t>;
 
 [[nodiscard]] std::vector<std::uint16_t> order_of(const StepStructure& structure);
 
+// The layers of a step, with where in its class each of them stands.
+[[nodiscard]] std::vector<StepStructure::Layer> layers_of(LayerOrder order);
+
 // The place in `planned` of a call of `layer_class`, when the call before it took the place below
 // `from`: the next one of its class, or `from` where there is none (it may be beyond the end).
 // Linear in the places left out.

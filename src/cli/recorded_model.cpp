@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "controller/class_model.h"
 #include "controller/step_model.h"
 
 namespace pudica::cli {

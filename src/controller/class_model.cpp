@@ -170,4 +170,16 @@ std::optional<StoredEstimate> ClassModel::recompute(Mode mode) const {
   return store_.predict({SegmentKind::kRecompute, query_.layer_class, mode, 0}, query_.shape);
 }
 
+std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, std::uint16_t layer_class,
+                              std::uint8_t variant) {
+  const ClassQuery query{shape, layer_class, gradients_present};
+  const ClassModel classes(store, query);
+  const auto full = classes.best(Mode::full(), variant);
+  const auto keep = classes.best(Mode::keep(), variant);
+  if (!full || !keep) return 0;
+  const auto residue = classes.residue(full->variant);
+  return std::max<std::int64_t>(0, full->remaining_bytes() - residue.value_or(0));
+}
+
 }  // namespace pudica

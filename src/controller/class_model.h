@@ -62,4 +62,9 @@ class ClassModel {
   const ClassQuery& query_;
 };
 
+// Bytes that one `full` layer of this class and variant frees in the head; 0 where unknown.
+std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, std::uint16_t layer_class,
+                              std::uint8_t variant);
+
 }  // namespace pudica

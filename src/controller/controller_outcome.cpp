@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "controller/class_model.h"
 #include "controller/controller_impl.h"
 
 namespace pudica {

@@ -56,17 +56,6 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
   return std::ranges::includes(a, b) || std::ranges::includes(b, a);
 }
 
-std::vector<StepStructure::Layer> layers_of(const std::vector<std::uint16_t>& order) {
-  std::vector<StepStructure::Layer> layers;
-  layers.reserve(order.size());
-  for (const std::uint16_t layer_class : order) layers.push_back({layer_class, 0});
-  std::set<std::uint16_t> seen;
-  for (std::size_t i = layers.size(); i-- > 0;) {
-    if (seen.insert(layers[i].layer_class).second) layers[i].variant = SegmentKey::kLastOfClass;
-  }
-  return layers;
-}
-
 }  // namespace
 
 void ControllerImpl::on_structure(const StepStructure& structure) {
@@ -127,7 +116,8 @@ StepOutcome ControllerImpl::placed(StepOutcome outcome) const {
     if (item.layer >= 0) {
       item.layer = static_cast<std::int32_t>(place(static_cast<std::size_t>(item.layer)));
     }
-    if (item.key.kind == SegmentKind::kGap) {
+    const bool epilogue = item.key.kind == SegmentKind::kEpilogue && item.key.layer_class > 0;
+    if (item.key.kind == SegmentKind::kGap || epilogue) {
       item.key.layer_class = static_cast<std::uint16_t>(place(item.key.layer_class));
     }
   }

@@ -88,17 +88,19 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
 }
 
 // Gaps in which something was allocated in another step, between layers that were measured: what
-// happens once (a cache that fills) must not be expected for ever.
+// happens once (a cache that fills) must not be expected for ever. Their epilogues likewise.
 std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) const {
   std::vector<SegmentKey> empty;
-  std::set<std::int32_t> layers;
-  for (const SegmentObservation& item : outcome.segments) {
-    if (item.key.kind == SegmentKind::kForward) layers.insert(item.layer);
-  }
+  std::set<std::pair<SegmentKind, std::int32_t>> layers;
+  for (const SegmentObservation& item : outcome.segments) layers.emplace(item.key.kind, item.layer);
+  const auto present = outcome.context.gradients_present ? SegmentKey::kGradientsPresent : 0;
   for (const SegmentKey& key : predictor_->segments()) {
     const auto index = static_cast<std::int32_t>(key.layer_class);
-    if (key.kind != SegmentKind::kGap || index == 0) continue;
-    if (!layers.contains(index) || !layers.contains(index - 1)) continue;
+    const bool epilogue = key.kind == SegmentKind::kEpilogue;
+    if ((key.kind != SegmentKind::kGap && !epilogue) || index == 0) continue;
+    if (epilogue && key.variant != present) continue;
+    const SegmentKind around = epilogue ? SegmentKind::kBackward : SegmentKind::kForward;
+    if (!layers.contains({around, index}) || !layers.contains({around, index - 1})) continue;
     if (std::ranges::find(outcome.segments, key, &SegmentObservation::key) ==
         outcome.segments.end()) {
       empty.push_back(key);
@@ -261,7 +263,8 @@ void SegmentStore::forget_selective(std::uint16_t layer_class) {
 
 void SegmentStore::forget_gaps_from(std::size_t index) {
   for (const SegmentKey& key : predictor_->segments()) {
-    if (key.kind == SegmentKind::kGap && key.layer_class >= index) forget(key);
+    const bool epilogue = key.kind == SegmentKind::kEpilogue && key.layer_class > 0;
+    if ((key.kind == SegmentKind::kGap || epilogue) && key.layer_class >= index) forget(key);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "controller/class_model.h"
+#include "controller/host_room.h"
 #include "controller/seen_mode.h"
 
 namespace pudica {
@@ -48,12 +49,13 @@ class Builder {
       model_.upper.layers.push_back((*costs)->upper);
       model_.point.step_seconds += (*costs)->seconds;
       add_gap(i);
+      add_gap_epilogue(i);
       note_following(i);
     }
     auto head = add_head();
     if (!head) return head.error();
     add_epilogue_and_optimizer();
-    fill_host();
+    fill_host(model_, request_.host_bytes);
     model_.upper.step_seconds = model_.point.step_seconds;
     return std::move(model_);
   }
@@ -119,26 +121,6 @@ class Builder {
     add_output(classes, out);
     finish_seconds(out);
     return out;
-  }
-
-  // First layers hold for the longest. What one puts away is at most what it has at its highest
-  // beyond what it leaves on the device.
-  void fill_host() {
-    std::int64_t used = 0;
-    for (std::size_t i = 0; i < model_.upper.layers.size(); ++i) {
-      auto& modes = model_.upper.layers[i].modes;
-      const auto offload = std::ranges::find(modes, Mode::offload(), &LayerModeCosts::mode);
-      if (offload == modes.end()) continue;
-      const std::int64_t bytes = offload->forward_peak_bytes - offload->forward_net_bytes;
-      if (used + bytes <= request_.host_bytes) {
-        used += bytes;
-        continue;
-      }
-      const auto at = offload - modes.begin();
-      modes.erase(offload);
-      auto& points = model_.point.layers[i].modes;
-      points.erase(points.begin() + at);
-    }
   }
 
   void note_unknown(const ClassQuery& query, const StepStructure::Layer& wanted, Mode mode) {
@@ -292,9 +274,31 @@ class Builder {
     model_.point.step_seconds += gap->estimate.seconds;
   }
 
+  // The backward of what stands before layer `index` follows the layer's own: its highest point
+  // counts as the layer's, what it leaves likewise.
+  void add_gap_epilogue(std::size_t index) {
+    if (index == 0) return;  // the step's own
+    bool as_asked = true;
+    const auto gap = step_segment(SegmentKind::kEpilogue, as_asked, index);
+    if (!gap) return;
+    const auto add = [](LayerCosts& layer, std::int64_t net_bytes, std::int64_t peak_bytes) {
+      for (LayerModeCosts& mode : layer.modes) {
+        const std::int64_t after =
+            layer.residue_bytes + mode.released_bytes - mode.forward_net_bytes;
+        mode.backward_peak_bytes = std::max(mode.backward_peak_bytes, after + peak_bytes);
+      }
+      layer.residue_bytes += net_bytes;
+    };
+    const SegmentEstimate& bytes = gap->estimate;
+    add(model_.point.layers[index], bytes.net_bytes, bytes.peak_bytes);
+    add(model_.upper.layers[index], std::max(bytes.net_bytes, bytes.net_upper_bytes),
+        std::max(bytes.peak_bytes, bytes.peak_upper_bytes));
+  }
+
   // A segment of the whole step, by preference as it is with gradients as asked.
-  std::optional<StoredEstimate> step_segment(SegmentKind kind, bool& as_asked) {
-    SegmentKey key{kind, 0, Mode::keep(), 0};
+  std::optional<StoredEstimate> step_segment(SegmentKind kind, bool& as_asked,
+                                             std::size_t index = 0) {
+    SegmentKey key{kind, static_cast<std::uint16_t>(index), Mode::keep(), 0};
     key.variant = request_.gradients_present ? SegmentKey::kGradientsPresent : 0;
     auto found = store_.predict(key, request_.shape);
     as_asked = found.has_value();
@@ -383,18 +387,6 @@ class Builder {
 Result<StepModel> build_step_model(const SegmentStore& store, const StepStructure& structure,
                                    const StepModelRequest& request) {
   return Builder(store, structure, request).build();
-}
-
-std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
-                              bool gradients_present, std::uint16_t layer_class,
-                              std::uint8_t variant) {
-  const ClassQuery query{shape, layer_class, gradients_present};
-  const ClassModel classes(store, query);
-  const auto full = classes.best(Mode::full(), variant);
-  const auto keep = classes.best(Mode::keep(), variant);
-  if (!full || !keep) return 0;
-  const auto residue = classes.residue(full->variant);
-  return std::max<std::int64_t>(0, full->remaining_bytes() - residue.value_or(0));
 }
 
 }  // namespace pudica

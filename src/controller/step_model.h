@@ -50,15 +50,12 @@ struct StepModel {
 //   released(v, m) = max(0, forward_net(m) + backward_net(m) - residue(v))
 // A mode unknown for a variant is taken from another variant of the class: its backward peak rises
 // by the residue that this variant has beyond the other's.
+// The backward of a gap before a layer is that layer's: its residue and its highest point in every
+// mode.
 // A selective mode is left out until it is as well known as `keep` and `full` are.
 // A backward of `keep` that was never seen is that of `full` less what the recompute allocates.
 // Errors: kUnavailable, naming the first segment that is unknown.
 Result<StepModel> build_step_model(const SegmentStore& store, const StepStructure& structure,
                                    const StepModelRequest& request);
-
-// Bytes that one `full` layer of this class and variant frees in the head; 0 where unknown.
-std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
-                              bool gradients_present, std::uint16_t layer_class,
-                              std::uint8_t variant);
 
 }  // namespace pudica

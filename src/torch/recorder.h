@@ -16,7 +16,7 @@ enum class MarkKind : std::uint8_t {
   kForwardBegin,    // layer
   kForwardEnd,      // layer
   kBorder,          // gradient of layer's output complete: its backward begins
-  kInputBorder,     // gradient of the first layer's input complete
+  kInputBorder,     // gradient of layer's input complete: that of the gap before it begins
   kHandover,        // the backward has come to a forward before this step's
   kBackwardEnd,     // the engine's pass is over
   kRecomputeBegin,  // layer

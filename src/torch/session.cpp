@@ -9,6 +9,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include "base/layer_order.h"
 #include "base/log.h"
 #include "torch/step_times.h"
 #include "torch/tape_dispatch.h"
@@ -130,7 +131,9 @@ void Session::begin_step(const ShapeKey& shape) {
 StepStructure Session::structure_of_step() const {
   StepStructure structure;
   structure.class_names = class_names_;
-  for (const Call& call : calls_) structure.layers.push_back({call.layer_class, 0});
+  std::vector<std::uint16_t> order;
+  for (const Call& call : calls_) order.push_back(call.layer_class);
+  structure.layers = layers_of(order);
   for (std::size_t i = 0; i < class_tapes_.size(); ++i) {
     const auto menu = menu_of(static_cast<std::uint16_t>(i));
     if (!menu && !(class_tapes_[i] && class_tapes_[i]->has_none())) continue;
@@ -138,12 +141,6 @@ StepStructure Session::structure_of_step() const {
     structure.menus[i].id = menu ? menu->id : ClassMenu::kNone;
     if (!menu) continue;
     for (const MenuStep& step : menu->steps) structure.menus[i].steps.push_back(to_string(step));
-  }
-  std::set<std::uint16_t> seen;
-  for (std::size_t i = structure.layers.size(); i-- > 0;) {
-    if (seen.insert(structure.layers[i].layer_class).second) {
-      structure.layers[i].variant |= SegmentKey::kLastOfClass;
-    }
   }
   return structure;
 }

@@ -84,6 +84,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::atomic<bool> backward_ended_{false};
   std::atomic<bool> handed_over_{false};
   std::atomic<bool> backward_repeated_{false};
+  std::atomic<std::int32_t> latest_border_{-1};  // the layer whose backward is under way
   mutable std::mutex mutex_;
   std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
   std::set<std::uint16_t> proven_;                       // guarded by mutex_
@@ -114,6 +115,9 @@ class Session final : public Handle {
   [[nodiscard]] Policy& policy() override { return *options_.policy; }
   [[nodiscard]] std::int64_t failures() const override { return failures_; }
   void detach() override;
+
+  // A node of the graph and which of its outputs; compared, never followed.
+  using GradientSource = std::pair<const void*, std::int64_t>;
 
  private:
   // One layer call of the step under way.
@@ -165,6 +169,8 @@ class Session final : public Handle {
   const std::shared_ptr<HostTier>& host_tier();
   void hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs);
+  void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
+  void hook(const at::Tensor& tensor, MarkKind kind, std::size_t ordinal);
   [[nodiscard]] StepStructure structure_of_step() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
   [[nodiscard]] WorkTimer timer_of_step() const;
@@ -198,6 +204,8 @@ class Session final : public Handle {
   WorkTimer timer_;
   std::vector<Call> calls_;
   std::unique_ptr<OpenLayer> open_layer_;
+  // Of the latest layer's output.
+  GradientSource latest_output_;
   std::shared_ptr<Frame> open_segment_;
   std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;

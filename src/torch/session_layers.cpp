@@ -25,6 +25,10 @@ const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
   return nullptr;
 }
 
+Session::GradientSource source_of(const at::Tensor& tensor) {
+  return {tensor.grad_fn().get(), tensor.output_nr()};
+}
+
 // Tensors are packed by hooks of the user's own, or operators are seen by a mode of theirs: what a
 // layer saves is no longer ours to hold.
 bool others_see_what_is_saved() {
@@ -208,7 +212,11 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   open->ordinal = ordinal;
   if (decision_.record) {
     state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
-    if (ordinal == 0) open->inputs = inputs;
+    if (ordinal == 0) {
+      open->inputs = inputs;
+    } else {
+      hook_gap(ordinal, inputs);
+    }
   }
   if (decision_.plan && call.place < decision_.plan->forward_need_bytes.size()) {
     registry_->make_room(decision_.plan->forward_need_bytes[call.place]);
@@ -283,19 +291,33 @@ std::shared_ptr<const ClassMenu> Session::menu_of(std::uint16_t layer_class) con
   return tapes ? tapes->menu() : nullptr;
 }
 
+void Session::hook(const at::Tensor& tensor, MarkKind kind, std::size_t ordinal) {
+  tensor.register_hook([state = state_, step = step_, kind,
+                        layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
+    state->border(step, kind, layer);
+    return at::Tensor();
+  });
+}
+
 void Session::hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
                            const std::vector<at::Tensor>& outputs) {
-  const auto watch = [&](const at::Tensor* tensor, MarkKind kind) {
-    if (tensor == nullptr) return;
-    tensor->register_hook([state = state_, step = step_, kind,
-                           layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
-      state->border(step, kind, layer);
-      return at::Tensor();
-    });
-  };
   contain("a gradient hook", [&] {
-    watch(gradient_path(outputs), MarkKind::kBorder);
-    if (ordinal == 0) watch(gradient_path(inputs), MarkKind::kInputBorder);
+    const at::Tensor* output = gradient_path(outputs);
+    latest_output_ = output != nullptr ? source_of(*output) : GradientSource();
+    if (output != nullptr) hook(*output, MarkKind::kBorder, ordinal);
+    if (ordinal > 0) return;
+    if (const at::Tensor* input = gradient_path(inputs)) {
+      hook(*input, MarkKind::kInputBorder, ordinal);
+    }
+  });
+}
+
+// What stands between two layers has a backward of its own, and parameters maybe.
+void Session::hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs) {
+  contain("a gradient hook", [&] {
+    const at::Tensor* input = gradient_path(inputs);
+    if (input == nullptr || input->is_leaf() || source_of(*input) == latest_output_) return;
+    hook(*input, MarkKind::kInputBorder, ordinal);
   });
 }
 

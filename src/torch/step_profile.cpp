@@ -63,6 +63,10 @@ class ProfileBuilder {
     return {kind, 0, Mode::keep(), accumulating_};
   }
 
+  [[nodiscard]] SegmentKey epilogue_key(std::size_t gap) const {
+    return {SegmentKind::kEpilogue, static_cast<std::uint16_t>(gap), Mode::keep(), accumulating_};
+  }
+
   [[nodiscard]] SegmentKey layer_key(SegmentKind kind, std::size_t layer) const {
     const RecordedCall& call = calls_[layer];
     return {kind, call.layer_class, call.mode, call.variant};
@@ -92,7 +96,8 @@ class ProfileBuilder {
 
   bool backward() {
     const Mark* border = nullptr;
-    std::size_t lowest = 0;  // of the layers that have a border, once all are read
+    const Mark* input_border = nullptr;  // where a gap is before the layer
+    std::size_t lowest = 0;              // of the layers that have a border, once all are read
     for (std::size_t i = calls_.size(); i-- > 0;) {
       if (calls_[i].no_gradient) {
         add_empty_backward(i);
@@ -103,14 +108,16 @@ class ProfileBuilder {
       if (border == nullptr) {
         if (!calls_[i].joined) add_head(*next);
       } else {
-        finish_layer(lowest, *border, *next);
+        finish_layer(lowest, *border, input_border != nullptr ? *input_border : *next);
+        if (input_border != nullptr) add(epilogue_key(lowest), -1, *input_border, *next);
       }
       border = next;
       lowest = i;
       if (!recomputes(i)) return false;
+      input_border = take(MarkKind::kInputBorder, static_cast<std::int32_t>(i));
     }
     if (border == nullptr) return false;
-    const Mark* input_border = take(MarkKind::kInputBorder, -1);
+    if (input_border == nullptr) input_border = take(MarkKind::kInputBorder, -1);
     const Mark* handover = take(MarkKind::kHandover, -1);
     const Mark* end = take(MarkKind::kBackwardEnd, -1);
     if (end == nullptr) return false;
@@ -120,7 +127,7 @@ class ProfileBuilder {
       finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end);
     }
     if (input_border != nullptr && own_end != nullptr) {
-      add(step_key(SegmentKind::kEpilogue), -1, *input_border, *own_end);
+      add(epilogue_key(0), -1, *input_border, *own_end);
     }
     const Mark* step_end = take(MarkKind::kStepEnd, -1);
     if (step_end == nullptr) return false;

@@ -16,6 +16,7 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTime
   backward_begun_.store(false);
   backward_ended_.store(false);
   backward_repeated_.store(false);
+  latest_border_.store(-1);
   recorder_.clear();
   recorder_.set_timer(timer);
   {
@@ -64,6 +65,9 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
           }
         });
   }
+  // An input that other layers read as well may be complete later: no border of a gap.
+  if (kind == MarkKind::kInputBorder && layer > 0 && latest_border_.load() != layer) return;
+  if (kind == MarkKind::kBorder) latest_border_.store(layer);
   recorder_.mark(kind, layer);
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "controller/class_model.h"
 #include "controller/segment_store.h"
 #include "controller/step_model.h"
 #include "pudica/planner.h"

@@ -11,6 +11,21 @@ namespace {
 
 using Order = std::vector<std::uint16_t>;
 
+TEST(LayerOrder, LayersKnowWhereInTheirClassTheyStand) {
+  const auto variants = [](const std::vector<std::uint16_t>& order) {
+    std::vector<int> out;
+    for (const StepStructure::Layer& layer : layers_of(order)) out.push_back(layer.variant);
+    return out;
+  };
+  const int first = SegmentKey::kFirstOfClass;
+  const int last = SegmentKey::kLastOfClass;
+  EXPECT_EQ(variants({0, 0, 0}), (std::vector{0, 0, last})) << "none is before the first";
+  EXPECT_EQ(variants({0, 0, 1, 1, 1}), (std::vector{0, last, first, 0, last}));
+  EXPECT_EQ(variants({0, 1, 0, 1}), (std::vector{0, first, last, last}));
+  EXPECT_EQ(variants({0, 1}), (std::vector{last, first | last}));
+  EXPECT_TRUE(variants({}).empty());
+}
+
 TEST(LayerOrder, AStepThatLeavesNothingOutTakesThePlacesInOrder) {
   EXPECT_EQ(places_in(Order{0, 0, 1}, Order{0, 0, 1}), (std::vector<std::size_t>{0, 1, 2}));
 }

@@ -133,12 +133,32 @@ TEST(SegmentStore, ASampleAtTheVeryShapeIsFitAndIdentified) {
   EXPECT_FALSE(store.predict(kHead, {1, 8}).has_value());
 }
 
+TEST(SegmentStore, AGapsEpilogueIsEmptyWhereItsLayersWereMeasuredWithoutIt) {
+  SegmentStore store([] { return make_online_predictor({}); });
+  const SegmentKey epilogue{SegmentKind::kEpilogue, 1, Mode::keep(), 0};
+  const SegmentKey backward{SegmentKind::kBackward, 0, Mode::keep(), 0};
+  const auto step = [&](std::int64_t length, std::int64_t bytes, bool second_layer) {
+    StepOutcome outcome = outcome_of({1, length}, backward, 10, 10);
+    outcome.segments[0].layer = 0;
+    if (second_layer) outcome.segments.push_back({backward, 1, {{}, 10, 10, 0}});
+    if (bytes > 0) outcome.segments.push_back({epilogue, -1, {{bytes}, bytes, bytes, 0}});
+    store.observe(outcome, 0, nothing_released);
+  };
+  step(8, 500, true);
+  step(9, 0, false);
+  EXPECT_EQ(store.distinct_shapes(epilogue), 1) << "the layer behind it was not measured";
+  step(9, 0, true);
+  EXPECT_EQ(store.distinct_shapes(epilogue), 2);
+}
+
 TEST(SegmentStore, ForgetsClassesAndGapsOfLayersThatChanged) {
   SegmentStore store = fake_store();
   const SegmentKey other{SegmentKind::kBackward, 1, Mode::keep(), 0};
   const SegmentKey gap0{SegmentKind::kGap, 0, Mode::keep(), 0};
   const SegmentKey gap3{SegmentKind::kGap, 3, Mode::keep(), 0};
-  for (const SegmentKey& key : {kForward, other, gap0, gap3}) {
+  const SegmentKey epilogue{SegmentKind::kEpilogue, 0, Mode::keep(), 0};
+  const SegmentKey epilogue3{SegmentKind::kEpilogue, 3, Mode::keep(), 0};
+  for (const SegmentKey& key : {kForward, other, gap0, gap3, epilogue, epilogue3}) {
     store.observe(outcome_of({1, 8}, key, 10, 20), 0, nothing_released);
   }
   store.forget_class(0);
@@ -148,6 +168,8 @@ TEST(SegmentStore, ForgetsClassesAndGapsOfLayersThatChanged) {
   EXPECT_TRUE(store.predict(other, {1, 8}).has_value());
   EXPECT_TRUE(store.predict(gap0, {1, 8}).has_value());
   EXPECT_FALSE(store.predict(gap3, {1, 8}).has_value());
+  EXPECT_TRUE(store.predict(epilogue, {1, 8}).has_value()) << "the step's own";
+  EXPECT_FALSE(store.predict(epilogue3, {1, 8}).has_value());
 }
 
 }  // namespace

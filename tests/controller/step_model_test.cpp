@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "controller/class_model.h"
 #include "controller/controller_harness.h"
 #include "support/fake_predictor.h"
 
@@ -190,6 +191,29 @@ TEST(StepModel, ABackwardOfKeepIsDerivedFromTheRecompute) {
   ASSERT_TRUE(model.has_value());
   EXPECT_EQ(model->point.layers[0].modes[0].backward_peak_bytes, 870 - 800);
   EXPECT_EQ(model->point.layers[0].residue_bytes, 107 - 50);
+}
+
+// A layer behind an embedding of its own, as a decoder's first.
+TEST(StepModel, TheBackwardOfAGapIsItsLayers) {
+  SegmentStore store = fake_store();
+  auto segments = one_class();
+  segments.push_back(segment({SegmentKind::kEpilogue, 1, Mode::keep(), 0}, 30, 400));
+  teach(store, segments);
+  const auto model = build_step_model(store, layers_of({0, 0, 0}), request_at(kShape));
+  ASSERT_TRUE(model.has_value());
+  const auto& layers = model->point.layers;
+  EXPECT_EQ(layers[0].residue_bytes, 50);
+  EXPECT_EQ(layers[1].residue_bytes, 50 + 30);
+  EXPECT_EQ(layers[2].residue_bytes, 50);
+  EXPECT_EQ(layers[1].modes[0].backward_peak_bytes, 60) << "900 - 50 are free by then";
+  EXPECT_EQ(layers[1].modes[1].backward_peak_bytes, 870);
+  auto high = one_class();
+  high.push_back(segment({SegmentKind::kEpilogue, 1, Mode::keep(), 0}, 30, 1000));
+  SegmentStore other = fake_store();
+  teach(other, high);
+  const auto higher = build_step_model(other, layers_of({0, 0, 0}), request_at(kShape));
+  EXPECT_EQ(higher->point.layers[1].modes[0].backward_peak_bytes, 1000 - 900 + 50);
+  EXPECT_EQ(higher->point.layers[1].modes[1].backward_peak_bytes, 1000 - (107 - 7) + 50);
 }
 
 // Under accumulation near the floor hardly a layer is kept: what it changes that gradients are

@@ -95,10 +95,9 @@ struct SyntheticModel::Run {
 StepStructure SyntheticModel::structure() const {
   StepStructure out;
   out.class_names = {"encoder", "decoder"};
-  for (int i = 0; i < layer_count(); ++i) {
-    out.layers.push_back({static_cast<std::uint16_t>(decodes(i) ? 1 : 0),
-                          is_last(i) ? SegmentKey::kLastOfClass : std::uint8_t{0}});
-  }
+  std::vector<std::uint16_t> order;
+  for (int i = 0; i < layer_count(); ++i) order.push_back(decodes(i) ? 1 : 0);
+  out.layers = layers_of(order);
   for (int menu = 0; spec_.menu_steps > 0 && menu < 2; ++menu) {
     out.menus.push_back({static_cast<std::uint64_t>(7 + menu), {}});
     for (int k = 0; k < spec_.menu_steps; ++k) out.menus.back().steps.push_back("drops some");

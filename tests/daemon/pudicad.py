@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -128,11 +129,9 @@ class Daemon:
             return False
 
     def stop(self, how=signal.SIGTERM):
-        """The exit code and the seconds that it took."""
-        begin = time.monotonic()
+        """The exit code."""
         self.process.send_signal(how)
-        code = self.process.wait(DEADLINE)
-        return code, time.monotonic() - begin
+        return self.process.wait(DEADLINE)
 
     def __enter__(self):
         return self.start()
@@ -156,11 +155,10 @@ class Daemon:
         return ask(self.socket, "POST", target, body)
 
     def tcp(self):
-        """(host, port) of the TCP listener, from the log."""
-        line = next(line for line in self.log.splitlines()
-                    if "listening: at=" in line and "/" not in line.split("at=")[1])
-        host, _, port = line.split("at=")[1].rpartition(":")
-        return host, int(port)
+        """(host, port) of the TCP listener, from the log, which may come after the first answer."""
+        found = wait_until(lambda: re.search(r"listening: at=([^/\s]+):(\d+)\n", self.log),
+                           "the TCP listener in the log")
+        return found[1], int(found[2])
 
     def register(self, name="train", **more):
         reply = self.post("/v1/runs", {**DESCRIPTION, "name": name, **more})

@@ -1,7 +1,7 @@
 """Bounds of requests: sizes, time, connections, odd clients; the page's headers."""
 
+import select
 import threading
-import time
 
 import pudicad
 import pytest
@@ -132,9 +132,8 @@ def test_slow_clients_are_cut_off_and_others_served(daemon):
     slow = [pudicad.connect(daemon.socket) for _ in range(200)]
     for connection in slow:
         connection.sendall(b"GET /v1/runs HTTP/1.1\r\nA: ")
-    begin = time.monotonic()
     assert daemon.get("/v1/runs").status == 200
-    assert time.monotonic() - begin < 4
+    assert not select.select(slow[-1:], [], [], 0)[0]  # it still waits, and nobody waits for it
     for connection in slow:
         assert pudicad.parse_reply(pudicad.read_all(connection)).status == 408
         connection.close()

@@ -49,3 +49,20 @@ pudica_usage_error() {
   printf '%s: %s (see --help)\n' "$(basename "$0")" "$*" >&2
   exit 2
 }
+
+# pudica_report_failures PRESET: what the failed tests of the last ctest run printed, the end of
+# each, and "N passed, N failed".
+pudica_report_failures() {
+  local logs="$PUDICA_ROOT/build/$1/Testing/Temporary" run failed
+  [ -s "$logs/LastTestsFailed.log" ] || return 0
+  run="$(grep -cE '^[0-9]+/[0-9]+ Test: ' "$logs/LastTest.log")"
+  failed="$(wc -l <"$logs/LastTestsFailed.log")"
+  cut -d: -f2- "$logs/LastTestsFailed.log" | while read -r name; do
+    printf '\n== %s failed; the end of what it printed:\n' "$name"
+    awk -v name="$name" '
+      / Test: / { ours = substr($0, index($0, " Test: ") + 7) == name }
+      /^<end of output>$/ { ours = 0 }
+      ours && $0 != "Output:" && !/^-+$/' "$logs/LastTest.log" | tail -n 60
+  done
+  printf '\n%d passed, %d failed\n' "$((run - failed))" "$failed"
+}

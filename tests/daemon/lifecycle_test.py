@@ -47,7 +47,7 @@ def test_rights_of_the_socket():
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_it_with_waiting_polls_and_stalled_clients(how):
-    """Long before the minute that the polls would wait. Who has its answer in time gets it whole."""
+    """Long before the minute that the polls would wait. Whoever is answered gets all of it."""
     with Daemon() as daemon:
         runs = [daemon.register(f"run{i}") for i in range(5)]
         replies = []

@@ -54,3 +54,25 @@ def test_shell_scripts_stop_at_the_first_error(path):
     assert "\nset -euo pipefail\n" in text
     assert os.access(path, os.X_OK)
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+
+
+def test_what_failed_tests_printed_comes_last(tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text("""cmake_minimum_required(VERSION 3.20)
+project(failing NONE)
+enable_testing()
+add_test(NAME good COMMAND echo fine)
+add_test(NAME one/0 COMMAND sh -c "seq 100; echo first; false")
+add_test(NAME one/02 COMMAND sh -c "echo second; false")
+""")
+    build = tmp_path / "build" / "release"
+    for command in (["cmake", "-S", tmp_path, "-B", build], ["ctest", "--test-dir", build]):
+        subprocess.run(command, capture_output=True, check=False)
+    report = f"source {ROOT}/scripts/lib/build.sh; PUDICA_ROOT={tmp_path} pudica_report_failures"
+    lines = subprocess.run(["bash", "-c", report + " release"], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    first = lines.index("== one/0 failed; the end of what it printed:")
+    second = lines.index("== one/02 failed; the end of what it printed:")
+    assert "first" in lines[first:second] and "second" not in lines[first:second]
+    assert "100" in lines and "1" not in lines and "fine" not in lines
+    assert "second" in lines[second:]
+    assert lines[-1] == "1 passed, 2 failed"

@@ -72,6 +72,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
  private:
   static constexpr std::size_t kEventCapacity = std::size_t{1} << 18U;
 
+  [[nodiscard]] bool is_first_border(MarkKind kind, std::int32_t layer);
+
   Recorder recorder_;
   std::shared_ptr<Registry> registry_;
   PlanPtr plan_;  // guarded by mutex_
@@ -84,8 +86,9 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::atomic<bool> backward_ended_{false};
   std::atomic<bool> handed_over_{false};
   std::atomic<bool> backward_repeated_{false};
-  std::atomic<std::int32_t> latest_border_{-1};  // the layer whose backward is under way
   mutable std::mutex mutex_;
+  std::set<std::pair<MarkKind, std::int32_t>> borders_;  // of this step; guarded by mutex_
+  std::int32_t latest_border_ = -1;                      // a layer's; guarded by mutex_
   std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
   std::set<std::uint16_t> proven_;                       // guarded by mutex_
   std::set<std::int32_t> revoked_;                       // guarded by mutex_
@@ -139,6 +142,7 @@ class Session final : public Handle {
     std::shared_ptr<Frame> frame;  // null: kept without hooks
     bool continues = false;        // the next layer joins the frame
     std::vector<at::Tensor> inputs;
+    std::vector<GradientSource> input_sources;
     std::chrono::steady_clock::time_point began;
     WorkInstant work_began;
     LayerDepth depth;
@@ -167,10 +171,10 @@ class Session final : public Handle {
   [[nodiscard]] bool needs_trial(std::uint16_t layer_class, const LayerOptions& options) const;
   void close_segment();
   const std::shared_ptr<HostTier>& host_tier();
-  void hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
+  void hook_borders(std::size_t ordinal, const OpenLayer& open,
                     const std::vector<at::Tensor>& outputs);
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
-  void hook(const at::Tensor& tensor, MarkKind kind, std::size_t ordinal);
+  void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
   [[nodiscard]] StepStructure structure_of_step() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
   [[nodiscard]] WorkTimer timer_of_step() const;
@@ -204,8 +208,7 @@ class Session final : public Handle {
   WorkTimer timer_;
   std::vector<Call> calls_;
   std::unique_ptr<OpenLayer> open_layer_;
-  // Of the latest layer's output.
-  GradientSource latest_output_;
+  std::vector<GradientSource> latest_outputs_;  // of the latest layer
   std::shared_ptr<Frame> open_segment_;
   std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;

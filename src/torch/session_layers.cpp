@@ -29,6 +29,30 @@ Session::GradientSource source_of(const at::Tensor& tensor) {
   return {tensor.grad_fn().get(), tensor.output_nr()};
 }
 
+// Of all tensors that a gradient will flow through, but for leaves.
+std::vector<Session::GradientSource> sources_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<Session::GradientSource> sources;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
+    sources.push_back(source_of(tensor));
+  }
+  return sources;
+}
+
+// The tensors that a gradient will flow through and that are not of `others`; the first one that a
+// gradient flows through where there is none.
+std::vector<at::Tensor> border_tensors(const std::vector<at::Tensor>& tensors,
+                                       const std::vector<Session::GradientSource>& others) {
+  std::vector<at::Tensor> out;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
+    if (std::ranges::find(others, source_of(tensor)) == others.end()) out.push_back(tensor);
+  }
+  const at::Tensor* const first = gradient_path(tensors);
+  if (out.empty() && first != nullptr) out.push_back(*first);
+  return out;
+}
+
 // Tensors are packed by hooks of the user's own, or operators are seen by a mode of theirs: what a
 // layer saves is no longer ours to hold.
 bool others_see_what_is_saved() {
@@ -212,6 +236,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   open->ordinal = ordinal;
   if (decision_.record) {
     state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
+    open->input_sources = sources_of(inputs);
     if (ordinal == 0) {
       open->inputs = inputs;
     } else {
@@ -266,7 +291,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
       std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
   call.no_gradient = gradient_path(outputs) == nullptr;
   contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
-  if (decision_.record) hook_borders(ordinal, open_layer_->inputs, outputs);
+  if (decision_.record) hook_borders(ordinal, *open_layer_, outputs);
   open_layer_.reset();
   if (decision_.record) {
     state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));
@@ -291,33 +316,33 @@ std::shared_ptr<const ClassMenu> Session::menu_of(std::uint16_t layer_class) con
   return tapes ? tapes->menu() : nullptr;
 }
 
-void Session::hook(const at::Tensor& tensor, MarkKind kind, std::size_t ordinal) {
-  tensor.register_hook([state = state_, step = step_, kind,
-                        layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
-    state->border(step, kind, layer);
-    return at::Tensor();
-  });
+// The first of the tensors that comes, as the backward goes, is the border.
+void Session::hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal) {
+  for (const at::Tensor& tensor : tensors) {
+    tensor.register_hook([state = state_, step = step_, kind,
+                          layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
+      state->border(step, kind, layer);
+      return at::Tensor();
+    });
+  }
 }
 
-void Session::hook_borders(std::size_t ordinal, const std::vector<at::Tensor>& inputs,
+void Session::hook_borders(std::size_t ordinal, const OpenLayer& open,
                            const std::vector<at::Tensor>& outputs) {
   contain("a gradient hook", [&] {
-    const at::Tensor* output = gradient_path(outputs);
-    latest_output_ = output != nullptr ? source_of(*output) : GradientSource();
-    if (output != nullptr) hook(*output, MarkKind::kBorder, ordinal);
-    if (ordinal > 0) return;
-    if (const at::Tensor* input = gradient_path(inputs)) {
-      hook(*input, MarkKind::kInputBorder, ordinal);
-    }
+    hook(border_tensors(outputs, open.input_sources), MarkKind::kBorder, ordinal);
+    latest_outputs_ = sources_of(outputs);
+    if (ordinal == 0) hook(border_tensors(open.inputs, {}), MarkKind::kInputBorder, ordinal);
   });
 }
 
 // What stands between two layers has a backward of its own, and parameters maybe.
 void Session::hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs) {
   contain("a gradient hook", [&] {
-    const at::Tensor* input = gradient_path(inputs);
-    if (input == nullptr || input->is_leaf() || source_of(*input) == latest_output_) return;
-    hook(*input, MarkKind::kInputBorder, ordinal);
+    const at::Tensor* const first = gradient_path(inputs);
+    if (first == nullptr || first->is_leaf()) return;
+    if (std::ranges::find(latest_outputs_, source_of(*first)) != latest_outputs_.end()) return;
+    hook(border_tensors(inputs, latest_outputs_), MarkKind::kInputBorder, ordinal);
   });
 }
 

@@ -16,7 +16,6 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTime
   backward_begun_.store(false);
   backward_ended_.store(false);
   backward_repeated_.store(false);
-  latest_border_.store(-1);
   recorder_.clear();
   recorder_.set_timer(timer);
   {
@@ -25,6 +24,8 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTime
     recovery_.clear();
     recompute_began_.clear();
     places_.clear();
+    borders_.clear();
+    latest_border_ = -1;
     plan_ = std::move(plan);
     timer_ = std::move(timer);
   }
@@ -65,10 +66,16 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
           }
         });
   }
+  if (is_first_border(kind, layer)) recorder_.mark(kind, layer);
+}
+
+bool StepState::is_first_border(MarkKind kind, std::int32_t layer) {
+  const std::lock_guard lock(mutex_);
   // An input that other layers read as well may be complete later: no border of a gap.
-  if (kind == MarkKind::kInputBorder && layer > 0 && latest_border_.load() != layer) return;
-  if (kind == MarkKind::kBorder) latest_border_.store(layer);
-  recorder_.mark(kind, layer);
+  if (kind == MarkKind::kInputBorder && layer > 0 && latest_border_ != layer) return false;
+  if (!borders_.emplace(kind, layer).second) return false;
+  if (kind == MarkKind::kBorder) latest_border_ = layer;
+  return true;
 }
 
 void StepState::before_recompute(std::int32_t layer) noexcept {

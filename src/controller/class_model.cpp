@@ -83,8 +83,13 @@ std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,
                                                  const ModePair& full) const {
   const auto again = recompute(Mode::full());
   if (!again) return std::nullopt;
-  // The recompute allocates the inventory first; the rest of the backward works on top of it.
-  const std::int64_t inventory = again->estimate.net_bytes;
+  // The recompute allocates the inventory first; the rest of the backward works on top of it. An
+  // output that is part of it counts as the next layer's when it is kept, and as allocated again.
+  const std::int64_t made_again = again->estimate.net_bytes;
+  const std::int64_t output = std::max<std::int64_t>(0, full.forward.net_bytes);
+  const std::int64_t inventory =
+      made_again -
+      std::clamp<std::int64_t>(made_again + output - forward.estimate.net_bytes, 0, output);
   SegmentEstimate backward = full.backward;
   backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes - inventory);
   backward.peak_upper_bytes = std::max<std::int64_t>(0, backward.peak_upper_bytes - inventory);

@@ -154,6 +154,7 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
                         joined || revoked || call.taken_back, call.joined, call.collected,
                         call.on_trial, call.no_gradient,
+                        state_->held_output_bytes(static_cast<std::int32_t>(i)),
                         state_->recovery(static_cast<std::int32_t>(i)), call.forward});
   }
   return recorded;

@@ -17,6 +17,7 @@
 #include "torch/frame.h"
 #include "torch/late_times.h"
 #include "torch/meter.h"
+#include "torch/output_watch.h"
 #include "torch/recorder.h"
 #include "torch/registry.h"
 #include "torch/residents.h"
@@ -48,6 +49,11 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   void begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTimer timer,
              std::uint64_t waiting = 0, std::int32_t first_layer = 0);
   void mark(MarkKind kind, std::int32_t layer);
+  // What a layer is given and what it makes, in a recorded step.
+  void called(std::int32_t layer, const std::vector<at::Tensor>& inputs);
+  void made(std::int32_t layer, const std::vector<at::Tensor>& outputs, at::Device device);
+  // Of what it made: see OutputWatch.
+  [[nodiscard]] std::int64_t held_output_bytes(std::int32_t layer) const;
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
   void end();
@@ -73,6 +79,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   static constexpr std::size_t kEventCapacity = std::size_t{1} << 18U;
 
   [[nodiscard]] bool is_first_border(MarkKind kind, std::int32_t layer);
+  void end_layer();
 
   Recorder recorder_;
   std::shared_ptr<Registry> registry_;
@@ -89,6 +96,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   mutable std::mutex mutex_;
   std::set<std::pair<MarkKind, std::int32_t>> borders_;  // of this step; guarded by mutex_
   std::int32_t latest_border_ = -1;                      // a layer's; guarded by mutex_
+  OutputWatch outputs_;                                  // guarded by mutex_
   std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
   std::set<std::uint16_t> proven_;                       // guarded by mutex_
   std::set<std::int32_t> revoked_;                       // guarded by mutex_

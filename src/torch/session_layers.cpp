@@ -237,6 +237,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   if (decision_.record) {
     state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
     open->input_sources = sources_of(inputs);
+    state_->called(static_cast<std::int32_t>(ordinal), inputs);
     if (ordinal == 0) {
       open->inputs = inputs;
     } else {
@@ -291,7 +292,10 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
       std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
   call.no_gradient = gradient_path(outputs) == nullptr;
   contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
-  if (decision_.record) hook_borders(ordinal, *open_layer_, outputs);
+  if (decision_.record) {
+    state_->made(static_cast<std::int32_t>(ordinal), outputs, options_.device);
+    hook_borders(ordinal, *open_layer_, outputs);
+  }
   open_layer_.reset();
   if (decision_.record) {
     state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));

@@ -40,12 +40,16 @@ class ProfileBuilder {
     return &mark;
   }
 
-  void add(const SegmentKey& key, std::int32_t layer, const Mark& begin, const Mark& end) {
+  // With `first` and `last` bytes moved into the segment, at its begin and its end.
+  void add(const SegmentKey& key, std::int32_t layer, const Mark& begin, const Mark& end,
+           std::int64_t first = 0, std::int64_t last = 0) {
     SegmentObservation observation{key, layer, {}};
     SegmentSample& sample = observation.sample;
     const auto events = recorder_.events(begin.event, end.event);
-    sample.deltas.assign(events.begin(), events.end());
-    for (const std::int64_t delta : events) {
+    if (first != 0) sample.deltas.push_back(first);
+    sample.deltas.insert(sample.deltas.end(), events.begin(), events.end());
+    if (last != 0) sample.deltas.push_back(last);
+    for (const std::int64_t delta : sample.deltas) {
       sample.net_bytes += delta;
       sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
     }
@@ -105,11 +109,14 @@ class ProfileBuilder {
       }
       const Mark* next = take(MarkKind::kBorder, static_cast<std::int32_t>(i));
       if (next == nullptr) return false;
+      const std::int64_t held = -calls_[i].held_output_bytes;
       if (border == nullptr) {
-        if (!calls_[i].joined) add_head(*next);
+        if (!calls_[i].joined) add_head(*next, held);
+      } else if (input_border == nullptr) {
+        finish_layer(lowest, *border, *next, held);
       } else {
-        finish_layer(lowest, *border, input_border != nullptr ? *input_border : *next);
-        if (input_border != nullptr) add(epilogue_key(lowest), -1, *input_border, *next);
+        finish_layer(lowest, *border, *input_border, 0);
+        add(epilogue_key(lowest), -1, *input_border, *next, 0, held);
       }
       border = next;
       lowest = i;
@@ -124,7 +131,7 @@ class ProfileBuilder {
     // Behind it comes the backward of another forward, whose beginning may not have been marked.
     const Mark* own_end = shares_backward_ ? handover : end;
     if (input_border != nullptr || own_end != nullptr) {
-      finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end);
+      finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end, 0);
     }
     if (input_border != nullptr && own_end != nullptr) {
       add(epilogue_key(0), -1, *input_border, *own_end);
@@ -135,13 +142,13 @@ class ProfileBuilder {
     return true;
   }
 
-  void add_head(const Mark& border) {
+  void add_head(const Mark& border, std::int64_t last) {
     Mark returned = *forward_end_;  // its time is the head's
     returned.event = recorder_.returned();
     if (returned.event >= forward_end_->event && returned.event <= border.event) {
       add(SegmentKey::until_return(calls_.size()), -1, *forward_end_, returned);
     }
-    add(step_key(SegmentKind::kHead), -1, *forward_end_, border);
+    add(step_key(SegmentKind::kHead), -1, *forward_end_, border, 0, last);
   }
 
   // The recompute of layer i, if there was one.
@@ -157,7 +164,7 @@ class ProfileBuilder {
     return true;
   }
 
-  void finish_layer(std::size_t i, const Mark& begin, const Mark& end) {
+  void finish_layer(std::size_t i, const Mark& begin, const Mark& end, std::int64_t last) {
     const RecordedCall& call = calls_[i];
     if (call.disturbed || call.on_trial) return;
     const Mode::Kind kind = call.mode.kind;
@@ -168,7 +175,7 @@ class ProfileBuilder {
     }
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
-    add(key, static_cast<std::int32_t>(i), begin, end);
+    add(key, static_cast<std::int32_t>(i), begin, end, call.held_output_bytes, last);
   }
 
   void add_empty_backward(std::size_t i) {

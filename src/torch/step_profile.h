@@ -27,6 +27,8 @@ struct RecordedCall {
   // Nothing in it needs a gradient (frozen layers below all that is trained): it has no border, and
   // its backward is empty.
   bool no_gradient = false;
+  // Of its outputs, freed in its own backward and not in the one before: see OutputWatch.
+  std::int64_t held_output_bytes = 0;
   WorkTime recovery;  // by tape, or by running it again; from the host with `offload`
   WorkTime forward;   // without what its frame did at its end
 };
@@ -43,7 +45,10 @@ struct StepProfile {
   std::vector<LateSegment> late;  // observations without seconds
 };
 
-// The segments that the marks show cleanly. Forward segments are given whenever the
+// The segments that the marks show cleanly. Where a layer holds its output itself, the output
+// is taken to be freed where others free theirs, right before the layer's backward, and to
+// be allocated again in it: what a layer leaves is the same then whatever its neighbours do, and no
+// highest point moves. Forward segments are given whenever the
 // forward is complete; head, backward and the rest only if the borders came in the order of a chain
 // (last layer first). `shares_backward`: the backward goes on to forwards before this one, whose
 // own is not told. Empty if the recorder overflowed.

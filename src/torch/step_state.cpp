@@ -26,6 +26,7 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTime
     places_.clear();
     borders_.clear();
     latest_border_ = -1;
+    outputs_.clear();
     plan_ = std::move(plan);
     timer_ = std::move(timer);
   }
@@ -62,6 +63,7 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
         [state = std::static_pointer_cast<StepState>(shared_from_this()), step] {
           if (state->recording_.load() && state->step_.load() == step &&
               !state->backward_ended_.exchange(true)) {
+            state->end_layer();
             state->recorder_.mark(MarkKind::kBackwardEnd, -1);
           }
         });
@@ -74,8 +76,34 @@ bool StepState::is_first_border(MarkKind kind, std::int32_t layer) {
   // An input that other layers read as well may be complete later: no border of a gap.
   if (kind == MarkKind::kInputBorder && layer > 0 && latest_border_ != layer) return false;
   if (!borders_.emplace(kind, layer).second) return false;
-  if (kind == MarkKind::kBorder) latest_border_ = layer;
+  if (kind == MarkKind::kBorder) {
+    latest_border_ = layer;
+    outputs_.begins(layer);
+  } else {
+    outputs_.ends();
+  }
   return true;
+}
+
+void StepState::end_layer() {
+  const std::lock_guard lock(mutex_);
+  outputs_.ends();
+}
+
+void StepState::called(std::int32_t layer, const std::vector<at::Tensor>& inputs) {
+  const std::lock_guard lock(mutex_);
+  outputs_.called(layer, inputs);
+}
+
+void StepState::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,
+                     at::Device device) {
+  const std::lock_guard lock(mutex_);
+  outputs_.made(layer, outputs, device);
+}
+
+std::int64_t StepState::held_output_bytes(std::int32_t layer) const {
+  const std::lock_guard lock(mutex_);
+  return outputs_.held_bytes(layer);
 }
 
 void StepState::before_recompute(std::int32_t layer) noexcept {

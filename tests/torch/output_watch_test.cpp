@@ -1,0 +1,72 @@
+#include "torch/output_watch.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace pudica::hooks {
+namespace {
+
+const at::Device kCpu{at::kCPU};
+constexpr std::int64_t kBytes = 16;  // of at::empty({4})
+
+TEST(OutputWatch, TellsWhatGoesWithItsOwnBackward) {
+  OutputWatch watch;
+  at::Tensor early = at::empty({4});
+  at::Tensor late = at::empty({8});
+  watch.called(0, {});
+  watch.made(0, {early, late}, kCpu);
+  watch.called(1, {early, late});
+  watch.made(1, {at::empty({4})}, kCpu);
+  watch.begins(1);
+  early = at::Tensor();
+  watch.begins(0);
+  late = at::Tensor();
+  EXPECT_EQ(watch.held_bytes(0), 0) << "its backward is under way";
+  watch.ends();
+  EXPECT_EQ(watch.held_bytes(0), 2 * kBytes) << "the other was freed before";
+  EXPECT_EQ(watch.held_bytes(1), 0);
+  EXPECT_EQ(watch.held_bytes(2), 0) << "never called";
+}
+
+TEST(OutputWatch, WhatOutlivesItsBackwardIsSomebodyElses) {
+  OutputWatch watch;
+  const at::Tensor output = at::empty({4});
+  watch.called(0, {});
+  watch.made(0, {output}, kCpu);
+  watch.begins(0);
+  watch.ends();
+  EXPECT_EQ(watch.held_bytes(0), 0);
+}
+
+TEST(OutputWatch, CountsOnlyWhatTheLayerMadeAndTheNextOneReads) {
+  OutputWatch watch;
+  at::Tensor given = at::empty({4});
+  at::Tensor unread = at::empty({4});
+  at::Tensor handed_on = at::empty({4});
+  at::Tensor elsewhere = at::empty({4}, at::kMeta);
+  at::Tensor read = at::empty({4});
+  watch.called(0, {given});
+  watch.made(0, {given, unread, handed_on, read, read.narrow(0, 0, 2), elsewhere, {}}, kCpu);
+  watch.called(1, {given, handed_on, read, elsewhere});
+  watch.made(1, {handed_on}, kCpu);
+  watch.begins(0);
+  given = unread = handed_on = elsewhere = read = at::Tensor();
+  watch.ends();
+  EXPECT_EQ(watch.held_bytes(0), kBytes) << "a storage counts once";
+}
+
+TEST(OutputWatch, TheLastLayersAreReadByNoLayer) {
+  OutputWatch watch;
+  at::Tensor output = at::empty({4});
+  watch.called(0, {});
+  watch.made(0, {output}, kCpu);
+  watch.begins(0);
+  output = at::Tensor();
+  watch.ends();
+  EXPECT_EQ(watch.held_bytes(0), kBytes);
+  watch.clear();
+  EXPECT_EQ(watch.held_bytes(0), 0);
+}
+
+}  // namespace
+}  // namespace pudica::hooks

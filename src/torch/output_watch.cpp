@@ -3,47 +3,50 @@
 #include <algorithm>
 
 namespace pudica::hooks {
-namespace {
 
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  return tensor.storage().unsafeGetStorageImpl();
+OutputWatch::Watched OutputWatch::watched(const at::Tensor& tensor, at::Device device) {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.device() != device) return {};
+  const c10::Storage& storage = tensor.storage();
+  return {storage.getWeakStorageImpl(), static_cast<std::int64_t>(storage.nbytes())};
 }
 
-bool contains(const std::vector<const c10::StorageImpl*>& storages, const c10::StorageImpl* one) {
-  return std::ranges::find(storages, one) != storages.end();
+bool OutputWatch::contains(const std::vector<Watched>& all, const Watched& one) {
+  const c10::StorageImpl* const storage = one.storage._unsafe_get_target();
+  return storage != nullptr && std::ranges::any_of(all, [storage](const Watched& other) {
+           return other.storage._unsafe_get_target() == storage;
+         });
 }
 
-}  // namespace
-
-void OutputWatch::called(std::int32_t layer, const std::vector<at::Tensor>& inputs) {
-  std::vector<const c10::StorageImpl*>& read = layers_[layer].inputs;
-  for (const at::Tensor& tensor : inputs) {
-    if (const c10::StorageImpl* const storage = storage_of(tensor)) read.push_back(storage);
+void OutputWatch::called(std::int32_t layer, const std::vector<at::Tensor>& inputs,
+                         at::Device device) {
+  std::vector<Watched>& read = layers_[layer].inputs;
+  for (const at::Tensor& tensor : inputs) read.push_back(watched(tensor, device));
+  const auto found = layers_.find(layer - 1);
+  if (found == layers_.end()) return;
+  Layer& before = found->second;
+  const auto above = layers_.find(layer - 2);
+  for (std::size_t i = 0; i < std::min(read.size(), before.inputs.size()); ++i) {
+    const Watched& input = before.inputs[i];
+    if (!contains(before.outputs, read[i]) || input.storage.expired()) continue;
+    if (above != layers_.end() && contains(above->second.outputs, input)) continue;
+    if (!contains(before.given, input)) before.given.push_back(input);
   }
-  const auto before = layers_.find(layer - 1);
-  if (before == layers_.end()) return;
-  std::erase_if(before->second.outputs, [&read](const Output& output) {
-    return !contains(read, output.storage._unsafe_get_target());
-  });
+  std::erase_if(before.outputs, [&read](const Watched& output) { return !contains(read, output); });
 }
 
 void OutputWatch::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,
                        at::Device device) {
   Layer& made = layers_[layer];
-  if (const auto before = layers_.find(layer - 1); before != layers_.end()) {
-    std::erase_if(before->second.outputs, [&outputs](const Output& output) {
-      return std::ranges::find(outputs, output.storage._unsafe_get_target(), storage_of) !=
-             outputs.end();
-    });
-  }
-  std::vector<const c10::StorageImpl*> seen = made.inputs;
+  std::vector<Watched> all;
   for (const at::Tensor& tensor : outputs) {
-    const c10::StorageImpl* const storage = storage_of(tensor);
-    if (storage == nullptr || tensor.device() != device || contains(seen, storage)) continue;
-    seen.push_back(storage);
-    made.outputs.push_back(
-        {tensor.storage().getWeakStorageImpl(), static_cast<std::int64_t>(storage->nbytes())});
+    Watched output = watched(tensor, device);
+    if (output.storage.expired() || contains(all, output)) continue;
+    if (!contains(made.inputs, output)) made.outputs.push_back(output);
+    all.push_back(std::move(output));
+  }
+  if (const auto before = layers_.find(layer - 1); before != layers_.end()) {
+    std::erase_if(before->second.outputs,
+                  [&all](const Watched& output) { return contains(all, output); });
   }
 }
 
@@ -52,7 +55,7 @@ void OutputWatch::begins(std::int32_t layer) {
   const auto found = layers_.find(layer);
   if (found == layers_.end()) return;
   std::erase_if(found->second.outputs,
-                [](const Output& output) { return output.storage.expired(); });
+                [](const Watched& output) { return output.storage.expired(); });
   under_way_ = layer;
 }
 
@@ -60,14 +63,23 @@ void OutputWatch::ends() {
   const auto found = layers_.find(under_way_);
   under_way_ = -1;
   if (found == layers_.end()) return;
-  for (const Output& output : found->second.outputs) {
-    if (output.storage.expired()) found->second.held_bytes += output.bytes;
+  Layer& layer = found->second;
+  for (const Watched& output : layer.outputs) {
+    if (output.storage.expired()) layer.held_bytes += output.bytes;
+  }
+  for (const Watched& input : layer.given) {
+    if (!input.storage.expired()) layer.left_bytes += input.bytes;
   }
 }
 
 std::int64_t OutputWatch::held_bytes(std::int32_t layer) const {
   const auto found = layers_.find(layer);
   return found == layers_.end() ? 0 : found->second.held_bytes;
+}
+
+std::int64_t OutputWatch::left_bytes(std::int32_t layer) const {
+  const auto found = layers_.find(layer);
+  return found == layers_.end() ? 0 : found->second.left_bytes;
 }
 
 }  // namespace pudica::hooks

@@ -147,15 +147,16 @@ StepStructure Session::structure_of_step() const {
 
 std::vector<RecordedCall> Session::recorded_calls() const {
   std::vector<RecordedCall> recorded;
+  const OutputWatch outputs = state_->outputs();
   for (std::size_t i = 0; i < calls_.size(); ++i) {
+    const auto layer = static_cast<std::int32_t>(i);
     const Call& call = calls_[i];
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
-    const bool revoked = state_->was_revoked(static_cast<std::int32_t>(i));
+    const bool revoked = state_->was_revoked(layer);
     recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
                         joined || revoked || call.taken_back, call.joined, call.collected,
-                        call.on_trial, call.no_gradient,
-                        state_->held_output_bytes(static_cast<std::int32_t>(i)),
-                        state_->recovery(static_cast<std::int32_t>(i)), call.forward});
+                        call.on_trial, call.no_gradient, outputs.held_bytes(layer),
+                        outputs.left_bytes(layer), state_->recovery(layer), call.forward});
   }
   return recorded;
 }

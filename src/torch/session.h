@@ -50,10 +50,10 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
              std::uint64_t waiting = 0, std::int32_t first_layer = 0);
   void mark(MarkKind kind, std::int32_t layer);
   // What a layer is given and what it makes, in a recorded step.
-  void called(std::int32_t layer, const std::vector<at::Tensor>& inputs);
+  void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);
   void made(std::int32_t layer, const std::vector<at::Tensor>& outputs, at::Device device);
-  // Of what it made: see OutputWatch.
-  [[nodiscard]] std::int64_t held_output_bytes(std::int32_t layer) const;
+  // When that was freed.
+  [[nodiscard]] OutputWatch outputs() const;
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
   void end();

@@ -237,7 +237,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   if (decision_.record) {
     state_->mark(MarkKind::kForwardBegin, static_cast<std::int32_t>(ordinal));
     open->input_sources = sources_of(inputs);
-    state_->called(static_cast<std::int32_t>(ordinal), inputs);
+    state_->called(static_cast<std::int32_t>(ordinal), inputs, options_.device);
     if (ordinal == 0) {
       open->inputs = inputs;
     } else {

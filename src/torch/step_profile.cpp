@@ -115,8 +115,9 @@ class ProfileBuilder {
       } else if (input_border == nullptr) {
         finish_layer(lowest, *border, *next, held);
       } else {
-        finish_layer(lowest, *border, *input_border, 0);
-        add(epilogue_key(lowest), -1, *input_border, *next, 0, held);
+        const std::int64_t left = calls_[lowest].left_input_bytes;
+        finish_layer(lowest, *border, *input_border, -left);
+        add(epilogue_key(lowest), -1, *input_border, *next, left, held);
       }
       border = next;
       lowest = i;
@@ -130,15 +131,16 @@ class ProfileBuilder {
     if (end == nullptr) return false;
     // Behind it comes the backward of another forward, whose beginning may not have been marked.
     const Mark* own_end = shares_backward_ ? handover : end;
+    const std::int64_t left = own_end != nullptr ? calls_[lowest].left_input_bytes : 0;
     if (input_border != nullptr || own_end != nullptr) {
-      finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end, 0);
+      finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end, -left);
     }
     if (input_border != nullptr && own_end != nullptr) {
-      add(epilogue_key(0), -1, *input_border, *own_end);
+      add(epilogue_key(0), -1, *input_border, *own_end, left);
     }
     const Mark* step_end = take(MarkKind::kStepEnd, -1);
     if (step_end == nullptr) return false;
-    add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end);
+    add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end, input_border != nullptr ? 0 : left);
     return true;
   }
 

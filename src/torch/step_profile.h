@@ -27,8 +27,10 @@ struct RecordedCall {
   // Nothing in it needs a gradient (frozen layers below all that is trained): it has no border, and
   // its backward is empty.
   bool no_gradient = false;
-  // Of its outputs, freed in its own backward and not in the one before: see OutputWatch.
+  // Of its outputs, freed in its own backward and not in the one before; of its inputs, freed when
+  // it is over: see OutputWatch.
   std::int64_t held_output_bytes = 0;
+  std::int64_t left_input_bytes = 0;
   WorkTime recovery;  // by tape, or by running it again; from the host with `offload`
   WorkTime forward;   // without what its frame did at its end
 };

@@ -90,9 +90,10 @@ void StepState::end_layer() {
   outputs_.ends();
 }
 
-void StepState::called(std::int32_t layer, const std::vector<at::Tensor>& inputs) {
+void StepState::called(std::int32_t layer, const std::vector<at::Tensor>& inputs,
+                       at::Device device) {
   const std::lock_guard lock(mutex_);
-  outputs_.called(layer, inputs);
+  outputs_.called(layer, inputs, device);
 }
 
 void StepState::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,
@@ -101,9 +102,9 @@ void StepState::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,
   outputs_.made(layer, outputs, device);
 }
 
-std::int64_t StepState::held_output_bytes(std::int32_t layer) const {
+OutputWatch StepState::outputs() const {
   const std::lock_guard lock(mutex_);
-  return outputs_.held_bytes(layer);
+  return outputs_;
 }
 
 void StepState::before_recompute(std::int32_t layer) noexcept {

@@ -13,9 +13,9 @@ TEST(OutputWatch, TellsWhatGoesWithItsOwnBackward) {
   OutputWatch watch;
   at::Tensor early = at::empty({4});
   at::Tensor late = at::empty({8});
-  watch.called(0, {});
+  watch.called(0, {}, kCpu);
   watch.made(0, {early, late}, kCpu);
-  watch.called(1, {early, late});
+  watch.called(1, {early, late}, kCpu);
   watch.made(1, {at::empty({4})}, kCpu);
   watch.begins(1);
   early = at::Tensor();
@@ -31,7 +31,7 @@ TEST(OutputWatch, TellsWhatGoesWithItsOwnBackward) {
 TEST(OutputWatch, WhatOutlivesItsBackwardIsSomebodyElses) {
   OutputWatch watch;
   const at::Tensor output = at::empty({4});
-  watch.called(0, {});
+  watch.called(0, {}, kCpu);
   watch.made(0, {output}, kCpu);
   watch.begins(0);
   watch.ends();
@@ -45,9 +45,9 @@ TEST(OutputWatch, CountsOnlyWhatTheLayerMadeAndTheNextOneReads) {
   at::Tensor handed_on = at::empty({4});
   at::Tensor elsewhere = at::empty({4}, at::kMeta);
   at::Tensor read = at::empty({4});
-  watch.called(0, {given});
+  watch.called(0, {given}, kCpu);
   watch.made(0, {given, unread, handed_on, read, read.narrow(0, 0, 2), elsewhere, {}}, kCpu);
-  watch.called(1, {given, handed_on, read, elsewhere});
+  watch.called(1, {given, handed_on, read, elsewhere}, kCpu);
   watch.made(1, {handed_on}, kCpu);
   watch.begins(0);
   given = unread = handed_on = elsewhere = read = at::Tensor();
@@ -55,10 +55,31 @@ TEST(OutputWatch, CountsOnlyWhatTheLayerMadeAndTheNextOneReads) {
   EXPECT_EQ(watch.held_bytes(0), kBytes) << "a storage counts once";
 }
 
+// A chain's first layer reads what no layer made, and somebody else may hold that.
+TEST(OutputWatch, TellsWhatTheFirstLayerReadAndLeaves) {
+  OutputWatch watch;
+  at::Tensor mask = at::empty({4});
+  at::Tensor first = at::empty({4});
+  at::Tensor second = at::empty({8});
+  watch.called(0, {first, mask}, kCpu);
+  watch.made(0, {second}, kCpu);
+  watch.called(1, {second, mask}, kCpu);
+  watch.made(1, {at::empty({4})}, kCpu);
+  watch.called(2, {at::empty({4}), mask}, kCpu);
+  for (const int layer : {2, 1, 0}) watch.begins(layer);
+  watch.ends();
+  EXPECT_EQ(watch.left_bytes(0), kBytes) << "the mask is no part of the chain";
+  EXPECT_EQ(watch.left_bytes(1), 0) << "a layer made it";
+  watch.begins(0);
+  first = at::Tensor();
+  watch.ends();
+  EXPECT_EQ(watch.left_bytes(0), kBytes) << "gone by then";
+}
+
 TEST(OutputWatch, TheLastLayersAreReadByNoLayer) {
   OutputWatch watch;
   at::Tensor output = at::empty({4});
-  watch.called(0, {});
+  watch.called(0, {}, kCpu);
   watch.made(0, {output}, kCpu);
   watch.begins(0);
   output = at::Tensor();

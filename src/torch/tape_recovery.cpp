@@ -222,12 +222,16 @@ void Tape::run(Entry& entry) {
   ++operators_run_;
   {
     const c10::impl::ForceDispatchKeyGuard as_recorded(entry.local_keys);
+    const at::AutoGradMode gradients(entry.makes_gradients);
     run_below_tape(entry.op, entry.keys, &stack);
   }
   for (const Output& output : entry.outputs) {
     Stored& stored = stored_[index(output.storage)];
     if (stored.live) continue;
-    stored.live = stack[output.result].toTensor().storage();
+    const at::Tensor& made = stack[output.result].toTensor();
+    TORCH_CHECK(made.defined(), "pudica: ", entry.facts->name, " gives back no tensor as result ",
+                output.result, " when it is run again");
+    stored.live = made.storage();
     stored.live_version = 0;
   }
   for (const Reference& reference : entry.references) {

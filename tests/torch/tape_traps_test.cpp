@@ -178,5 +178,30 @@ TEST(TapeTraps, ABackwardMayAskTwice) {
   expect_bodies_equal_plain(bodies);
 }
 
+// What oneDNN makes for a backward it makes only where gradients are enabled, which they are not
+// while a backward runs.
+TEST(TapeTraps, RecurrentLayersAskWhetherGradientsAreEnabled) {
+  if (!at::globalContext().hasMKLDNN()) GTEST_SKIP() << "torch without oneDNN";
+  std::vector<at::Tensor> weights = random_weights(1);
+  for (const std::int64_t columns : {64, 64}) {
+    weights.push_back((at::randn({4 * 64, columns}) / 8.0).set_requires_grad(true));
+  }
+  for (int i = 0; i < 2; ++i) {
+    weights.push_back((at::randn({4 * 64}) / 8.0).set_requires_grad(true));
+  }
+  const at::Tensor zeros = at::zeros({1, 4, 64});
+  expect_tape_equals_plain(
+      [weights, zeros](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+        const at::Tensor x = at::matmul(in[0], weights[0]).reshape({10, 4, 64});
+        const std::vector<at::Tensor> state{zeros, zeros};
+        const std::vector<at::Tensor> own(weights.begin() + 1, weights.end());
+        const at::Tensor y = std::get<0>(at::lstm(x, state, own, /*has_biases=*/true,
+                                                  /*num_layers=*/1, /*dropout=*/0, /*train=*/true,
+                                                  /*bidirectional=*/false, /*batch_first=*/false));
+        return {at::layer_norm(in[0] + at::gelu(y.reshape({40, 64})), {64})};
+      },
+      weights);
+}
+
 }  // namespace
 }  // namespace pudica::testing

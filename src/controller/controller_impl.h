@@ -102,6 +102,7 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] bool runs_others(const ShapeKey& shape) const;
   void note_others(const StepOutcome& outcome);
   StepDecision without_prediction(StepDecision decision, const char* why);
+  void keep_apart(const StepStructure& old);
   void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;

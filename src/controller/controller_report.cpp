@@ -85,7 +85,10 @@ struct SavedHeader {
     } else if (what == "layer") {
       StepStructure::Layer layer;
       int variant = 0;
-      words >> layer.layer_class >> variant;
+      bool apart = false;
+      if (!(words >> layer.layer_class >> variant)) return false;
+      if (words >> apart) layer.apart = apart;
+      words.clear();  // where it is not told
       layer.variant = static_cast<std::uint8_t>(variant);
       structure.layers.push_back(layer);
     } else if (what == "base") {
@@ -243,7 +246,8 @@ std::string ControllerImpl::state_body() const {
   std::ostringstream out;
   out << "recorded " << recorded_steps_ << '\n';
   for (const StepStructure::Layer& layer : structure_.layers) {
-    out << "layer " << layer.layer_class << ' ' << static_cast<int>(layer.variant) << '\n';
+    out << "layer " << layer.layer_class << ' ' << static_cast<int>(layer.variant)
+        << (layer.apart ? " 1" : "") << '\n';
   }
   for (const std::string& name : structure_.class_names) {
     out << "class " << name.size() << '\n' << name << '\n';  // a name may hold anything

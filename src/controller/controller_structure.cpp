@@ -49,6 +49,10 @@ std::set<std::uint16_t> classes_of(const StepStructure& structure) {
   return classes;
 }
 
+bool is_same_layer(const StepStructure::Layer& left, const StepStructure::Layer& right) {
+  return left.layer_class == right.layer_class && left.variant == right.variant;
+}
+
 // All classes of the one are among the other's.
 bool share_classes(const StepStructure& left, const StepStructure& right) {
   const std::set<std::uint16_t> a = classes_of(left);
@@ -60,7 +64,8 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
 
 void ControllerImpl::on_structure(const StepStructure& structure) {
   if (passing_ && *passing_ == structure) return;
-  const bool stays = structure.layers == structure_.layers || structure_.layers.empty();
+  const bool stays =
+      structure_.layers.empty() || std::ranges::equal(structure.layers, structure_.layers, is_same_layer);
   if (stays || !extends(structure.class_names, structure_.class_names)) {
     passing_.reset();
     adopt(structure);
@@ -84,7 +89,17 @@ void ControllerImpl::take_parts(const StepStructure& structure) {
     return;
   }
   StepStructure whole = structure;
-  if (merged.size() > structure.layers.size()) whole.layers = layers_of(merged);
+  if (merged.size() > structure.layers.size()) {
+    whole.layers = layers_of(merged);
+    // Where in the whole those are is not told: none of such a class is taken to read the one
+    // before.
+    for (const StepStructure::Layer& part : structure.layers) {
+      if (!part.apart) continue;
+      for (StepStructure::Layer& layer : whole.layers) {
+        layer.apart = layer.apart || layer.layer_class == part.layer_class;
+      }
+    }
+  }
   if (whole.layers == structure_.layers) note_change();
   adopt(whole);
   passing_.reset();
@@ -160,7 +175,8 @@ void ControllerImpl::note_change() {
 
 void ControllerImpl::adopt(const StepStructure& structure) {
   if (structure == structure_) return;
-  if (!structure_.layers.empty() && structure.layers != structure_.layers) {
+  const bool same = std::ranges::equal(structure.layers, structure_.layers, is_same_layer);
+  if (!structure_.layers.empty() && !same) {
     note_change();
     others_at_.clear();
   }
@@ -168,7 +184,8 @@ void ControllerImpl::adopt(const StepStructure& structure) {
   broken_ = false;
   take_menus(old);
   if (old.layers.empty()) return;
-  if (old.layers == structure.layers && extends(structure.class_names, old.class_names)) return;
+  if (same) keep_apart(old);
+  if (same && extends(structure.class_names, old.class_names)) return;
   const std::size_t named = std::min(old.class_names.size(), structure.class_names.size());
   for (std::size_t i = 0; i < named; ++i) {
     if (old.class_names[i] != structure.class_names[i]) {
@@ -180,6 +197,14 @@ void ControllerImpl::adopt(const StepStructure& structure) {
   plans_.clear();
   begin_learning();
   relearning_ = true;
+}
+
+// A layer that did not read the one before it once is not made one with it again.
+void ControllerImpl::keep_apart(const StepStructure& old) {
+  for (std::size_t i = 0; i < old.layers.size(); ++i) {
+    structure_.layers[i].apart = structure_.layers[i].apart || old.layers[i].apart;
+  }
+  if (structure_.layers != old.layers) plans_.clear();
 }
 
 // A menu that changed makes its modes unknown, and the plans that use them void. One that is not

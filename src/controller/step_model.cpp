@@ -158,7 +158,8 @@ class Builder {
     if (index == 0) return;
     const LayerCosts& before = model_.point.layers[index - 1];
     const LayerCosts& here = model_.point.layers[index];
-    const bool follows = here.layer_class == before.layer_class && before.output_bytes > 0 &&
+    const bool follows = !structure_.layers[index].apart &&
+                         here.layer_class == before.layer_class && before.output_bytes > 0 &&
                          here.gap_net_bytes < before.output_bytes;
     model_.point.layers[index].follows_previous = follows;
     model_.upper.layers[index].follows_previous = follows;

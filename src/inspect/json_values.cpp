@@ -15,7 +15,9 @@ Json to_json(const std::vector<Mode>& modes) {
 Json to_json(const StepStructure& structure) {
   Json layers = Json::array();
   for (const StepStructure::Layer& layer : structure.layers) {
-    layers.push_back({{"class", layer.layer_class}, {"variant", layer.variant}});
+    Json& told =
+        layers.emplace_back(Json{{"class", layer.layer_class}, {"variant", layer.variant}});
+    if (layer.apart) told["apart"] = true;
   }
   Json menus = Json::array();
   for (const StepStructure::Menu& menu : structure.menus) {

@@ -83,7 +83,8 @@ std::optional<Error> read_structure(const Json& value, const std::string& place,
   reader.each("layers", [&](const Json& layer, const std::string& at) -> std::optional<Error> {
     FieldReader fields(layer, at + ".");
     structure.layers.push_back({static_cast<std::uint16_t>(fields.integer("class", 0, kMost16)),
-                                static_cast<std::uint8_t>(fields.integer("variant", 0, kMost8))});
+                                static_cast<std::uint8_t>(fields.integer("variant", 0, kMost8)),
+                                fields.has("apart") && fields.boolean("apart")});
     return error_of(fields);
   });
   if (!reader.has("menus")) return error_of(reader);

@@ -134,6 +134,7 @@ StepStructure Session::structure_of_step() const {
   std::vector<std::uint16_t> order;
   for (const Call& call : calls_) order.push_back(call.layer_class);
   structure.layers = layers_of(order);
+  for (std::size_t i = 0; i < calls_.size(); ++i) structure.layers[i].apart = calls_[i].apart;
   for (std::size_t i = 0; i < class_tapes_.size(); ++i) {
     const auto menu = menu_of(static_cast<std::uint16_t>(i));
     if (!menu && !(class_tapes_[i] && class_tapes_[i]->has_none())) continue;

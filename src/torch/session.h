@@ -137,6 +137,7 @@ class Session final : public Handle {
     std::size_t place = 0;  // in the plan
     Mode mode;
     bool joined = false;
+    bool apart = false;       // see StepStructure::Layer
     bool collected = false;   // searched for its class's menu
     bool taken_back = false;  // what it let go came back: its times are not the layer's
     bool on_trial = false;
@@ -181,6 +182,7 @@ class Session final : public Handle {
   const std::shared_ptr<HostTier>& host_tier();
   void hook_borders(std::size_t ordinal, const OpenLayer& open,
                     const std::vector<at::Tensor>& outputs);
+  [[nodiscard]] bool reads_latest(const std::vector<at::Tensor>& inputs) const;
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
   [[nodiscard]] StepStructure structure_of_step() const;
@@ -216,7 +218,8 @@ class Session final : public Handle {
   WorkTimer timer_;
   std::vector<Call> calls_;
   std::unique_ptr<OpenLayer> open_layer_;
-  std::vector<GradientSource> latest_outputs_;  // of the latest layer
+  std::vector<GradientSource> latest_outputs_;  // of the latest layer, where it is recorded
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> latest_storages_;  // of its outputs
   std::shared_ptr<Frame> open_segment_;
   std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;

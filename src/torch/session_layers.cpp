@@ -229,7 +229,8 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const bool unproven = needs_trial(call.layer_class, options);
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
-  call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull;
+  call.apart = ordinal > 0 && !reads_latest(inputs);
+  call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart;
   calls_.push_back(call);
   if (call.place != ordinal) state_->placed(static_cast<std::int32_t>(ordinal), call.place);
   auto open = std::make_unique<OpenLayer>();
@@ -292,6 +293,12 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
       std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
   call.no_gradient = gradient_path(outputs) == nullptr;
   contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
+  latest_storages_.clear();
+  for (const at::Tensor& output : outputs) {
+    if (output.defined() && output.has_storage()) {
+      latest_storages_.push_back(output.storage().getWeakStorageImpl());
+    }
+  }
   if (decision_.record) {
     state_->made(static_cast<std::int32_t>(ordinal), outputs, options_.device);
     hook_borders(ordinal, *open_layer_, outputs);
@@ -300,6 +307,16 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   if (decision_.record) {
     state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));
   }
+}
+
+bool Session::reads_latest(const std::vector<at::Tensor>& inputs) const {
+  return std::ranges::any_of(inputs, [this](const at::Tensor& input) {
+    if (!input.defined() || !input.has_storage()) return false;
+    const c10::StorageImpl* const storage = input.storage().unsafeGetStorageImpl();
+    return std::ranges::any_of(latest_storages_, [storage](const auto& output) {
+      return output._unsafe_get_target() == storage;
+    });
+  });
 }
 
 void Session::abandon_layers() noexcept {

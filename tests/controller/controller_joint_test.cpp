@@ -144,5 +144,29 @@ TEST(ControllerJoints, NeedOfASegmentsBackwardIsItsFirstLayers) {
   }
 }
 
+// One of parallel experts reads what all of them read: nothing of the one before it goes when it
+// has run.
+TEST(ControllerJoints, LayersThatReadNoneOfTheOneBeforeAreNotJoined) {
+  Harness harness(deep(32));
+  learn(harness);
+  const auto chain = harness.controller->estimate(kShape, harness.budget_at(kShape, 0.5));
+  ASSERT_TRUE(chain.has_value());
+  StepStructure structure = harness.model.structure();
+  const StepStructure usual = structure;
+  for (StepStructure::Layer& layer : structure.layers) layer.apart = true;
+  harness.controller->on_structure(structure);
+  const auto flat = harness.controller->estimate(kShape, harness.budget_at(kShape, 0.5));
+  ASSERT_TRUE(flat.has_value()) << "what was learned still holds";
+  EXPECT_GT(flat->floor_peak_bytes, chain->floor_peak_bytes);
+  harness.controller->on_structure(usual);
+  EXPECT_EQ(harness.controller->estimate(kShape, harness.budget_at(kShape, 0.5))->floor_peak_bytes,
+            flat->floor_peak_bytes)
+      << "once apart, always";
+  const auto restored = make_controller({});
+  ASSERT_TRUE(restored->restore(harness.controller->serialize("m"), "m").has_value());
+  EXPECT_EQ(restored->estimate(kShape, harness.budget_at(kShape, 0.5))->floor_peak_bytes,
+            flat->floor_peak_bytes);
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -299,7 +299,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
       static_cast<int>(std::ranges::count(run.frames, Mode::full(), &Frame::mode));
   for (int i = 0; i < layer_count(); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const auto [layer_class, variant] = layers.layers[at];
+    const auto [layer_class, variant, apart] = layers.layers[at];
     const Mode mode = run.frames[at].mode;
     const bool recording = std::exchange(run.record, run.record && !run.is_joint(at));
     run.play({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, i, gap(shape, i),
@@ -312,7 +312,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
   }
   play_head(head(shape, gradients, full_layers), present, run);
   for (int i = layer_count() - 1; i >= 0; --i) {
-    const auto [layer_class, variant] = layers.layers[static_cast<std::size_t>(i)];
+    const auto [layer_class, variant, apart] = layers.layers[static_cast<std::size_t>(i)];
     Frame& frame = run.frames[static_cast<std::size_t>(i)];
     Deltas deltas = backward(shape, i, frame.revoked ? Mode::full() : frame.mode, gradients);
     if (frame.revoked) deltas.push_back(kRngBytes);  // a kept frame saved none

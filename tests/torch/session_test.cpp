@@ -29,6 +29,39 @@ TEST_F(SessionTest, AppliesThePlanAndTheGradientsStayTheSame) {
   EXPECT_EQ(report_.recomputed_layers, 2) << "two joint segments, recomputed once each";
 }
 
+// Parallel layers of one input: a plan that has them as one is not theirs.
+TEST_F(SessionTest, LayersThatReadNoneOfTheOneBeforeAreToldAndNotJoined) {
+  auto handle = attach_with(0);
+  const auto parallel_step = [&] {
+    model_->clear_gradients();
+    at::manual_seed(3);
+    const at::Tensor input = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
+    handle->begin_step(ShapeKey{2, 16});
+    at::Tensor sum = at::zeros({1});
+    at::Tensor x = input;
+    for (std::size_t i = 0; i < model_->layers.size(); ++i) {
+      const auto layer = model_->layers[i];
+      const at::Tensor& read = i < 3 ? input : x;  // the last one reads the third
+      x = handle->layer(
+          static_cast<std::int64_t>(i),
+          [layer](const at::Tensor& in) { return layer->forward(in); }, read);
+      sum = sum + x.mean();
+    }
+    torch::autograd::backward({sum});
+    report_ = handle->end_step();
+    return gradients();
+  };
+  const auto expected = parallel_step();
+  ASSERT_FALSE(policy_->structures.empty());
+  std::vector<bool> apart;
+  for (const auto& layer : policy_->structures.back().layers) apart.push_back(layer.apart);
+  EXPECT_EQ(apart, (std::vector<bool>{false, true, true, false}));
+  policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::full(), Mode::full()});
+  policy_->plan->joined = {0, 1, 1, 1};
+  expect_equal(expected, parallel_step());
+  EXPECT_EQ(report_.recomputed_layers, 3) << "the third and the last are one";
+}
+
 TEST_F(SessionTest, TellsWhatRunningLayersTookInStepsThatAreNotRecorded) {
   auto handle = attach_with(0);
   policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});

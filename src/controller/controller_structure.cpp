@@ -64,8 +64,8 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
 
 void ControllerImpl::on_structure(const StepStructure& structure) {
   if (passing_ && *passing_ == structure) return;
-  const bool stays =
-      structure_.layers.empty() || std::ranges::equal(structure.layers, structure_.layers, is_same_layer);
+  const bool stays = structure_.layers.empty() ||
+                     std::ranges::equal(structure.layers, structure_.layers, is_same_layer);
   if (stays || !extends(structure.class_names, structure_.class_names)) {
     passing_.reset();
     adopt(structure);

@@ -208,12 +208,11 @@ class Cli:
         """On a pseudo terminal, until the block ends."""
         process, master = pty.fork()
         if process == 0:
+            set_size(0, columns, rows)  # before the program is there to ask for it
             os.execve(PROGRAM, [PROGRAM, *arguments],
                       clean_environment({**self.environment, **(env or {})}))
         screen = Terminal(process, master)
         try:
-            # Before the program asks: it may still be starting, and a change is a signal to it.
-            screen.resize(columns, rows)
             yield screen
         finally:
             screen.close()
@@ -226,6 +225,10 @@ class Cli:
             return text.replace("\r\n", "\n")
 
 
+def set_size(terminal, columns, rows):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
 class Terminal:
     def __init__(self, process, master):
         self.process, self.master = process, master
@@ -233,7 +236,7 @@ class Terminal:
         self.code = None
 
     def resize(self, columns, rows):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        set_size(self.master, columns, rows)
 
     def read_some(self, timeout):
         ready, _, _ = select.select([self.master], [], [], timeout)

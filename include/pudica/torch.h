@@ -19,6 +19,7 @@
 #include "pudica/policy.h"
 #include "pudica/result.h"
 #include "pudica/shape_key.h"
+#include "pudica/work_clock.h"
 
 namespace pudica {
 
@@ -74,6 +75,9 @@ struct AttachOptions {
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   MenuRules menu_rules;
   OffloadOptions offload;
+  // What layers, recomputes and steps are timed by. Null: the device's own clock, or the CPU time
+  // of the thread. With operator_clock() plans are the same on every machine.
+  std::shared_ptr<WorkClock> clock;
 };
 
 // What one step did, for reports.
@@ -193,6 +197,11 @@ class Handle {
 // that names no operator of this process),
 // kUnavailable (the hook layer's self-test failed).
 Result<std::unique_ptr<Handle>> attach(AttachOptions options);
+
+// Counts the operators that this process runs, each for what it is reckoned to take from its name and
+// its arguments' sizes: the same program gives the same times on every machine, whatever its speed
+// and load. One clock a process. While it lives each operator costs about a microsecond more.
+std::shared_ptr<WorkClock> operator_clock();
 
 // Bytes in use now and the highest since the last reset on a device, as the budget counts them.
 // Works with and without an attached handle. On CPU only bytes allocated after the first call of

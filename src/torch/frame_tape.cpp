@@ -34,7 +34,8 @@ void Frame::begin_tape(const std::vector<at::Tensor>& inputs) {
   tape_.reset();
   // Joint segments are recovered by running them again.
   if (options_.tapes == nullptr || parts_.size() > 1 || !tape_available()) return;
-  tape_ = std::make_unique<Tape>(options_.device, options_.tapes->wants_collection());
+  tape_ = std::make_unique<Tape>(options_.device, options_.tapes->wants_collection(),
+                                 options_.timer.host());
   tape_->arguments(inputs);
   follow_menu();
 }

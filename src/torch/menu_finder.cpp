@@ -187,12 +187,12 @@ class MenuFinder {
       if (!is_large(stored.bytes) || !call_.bytes_of[storage]) continue;
       const c10::Device device = call_.bytes_of[storage].device();
       synchronize(device);
-      const HostInstant begin = HostInstant::now();
+      const HostInstant begin = tape_.clock().now();
       const auto bits = encode_bits(call_.bytes_of[storage], stored.item_bytes);
       if (!bits) continue;
       decode_bits(*bits);
       synchronize(device);
-      const HostInstant end = HostInstant::now();
+      const HostInstant end = tape_.clock().now();
       packed_seconds_ += device.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
       packed_.push_back(slot);
       const auto& then = stored.bits_when_saved;

@@ -33,9 +33,11 @@ Session::Session(AttachOptions options, Meter& meter)
       registry_(share_->registry()),
       state_(std::make_shared<StepState>(registry_)),
       residents_(meter, options_.device),
+      host_clock_(options_.clock),
       claim_(std::make_shared<std::atomic<bool>>(false)) {
   residents_.add(options_.parameters);
   set_budget(options_.budget_bytes);
+  if (host_clock_.is_set()) return;
   contain("the device's clock", [this] { clock_ = make_device_clock(options_.device); });
 }
 
@@ -87,7 +89,7 @@ void Session::begin_step(const ShapeKey& shape) {
   abandon_layers();
   step_open_ = true;
   thread_ = std::this_thread::get_id();
-  step_began_ = Clock::now();
+  step_began_ = host_clock_.now();
   ++step_;
   next_layer_ = shared_backward_.begin_forward() == 0
                     ? 0
@@ -146,7 +148,7 @@ StepStructure Session::structure_of_step() const {
   return structure;
 }
 
-std::vector<RecordedCall> Session::recorded_calls() const {
+std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure) const {
   std::vector<RecordedCall> recorded;
   const OutputWatch outputs = state_->outputs();
   for (std::size_t i = 0; i < calls_.size(); ++i) {
@@ -154,7 +156,7 @@ std::vector<RecordedCall> Session::recorded_calls() const {
     const Call& call = calls_[i];
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
     const bool revoked = state_->was_revoked(layer);
-    recorded.push_back({call.layer_class, structure_.layers[i].variant, call.mode,
+    recorded.push_back({call.layer_class, structure.layers[i].variant, call.mode,
                         joined || revoked || call.taken_back, call.joined, call.collected,
                         call.on_trial, call.no_gradient, outputs.held_bytes(layer),
                         outputs.left_bytes(layer), state_->recovery(layer), call.forward});
@@ -163,9 +165,9 @@ std::vector<RecordedCall> Session::recorded_calls() const {
 }
 
 WorkTimer Session::timer_of_step() const {
-  if (!clock_) return {};
+  if (!clock_) return WorkTimer(host_clock_);
   const bool timed = decision_.record || step_ % kTimedEvery == 0;
-  return timed ? WorkTimer(clock_) : WorkTimer::off();
+  return timed ? WorkTimer(host_clock_, clock_) : WorkTimer::off();
 }
 
 // What a class takes decides which is revoked first. On a device of its own the host's time is but
@@ -225,16 +227,15 @@ StepReport Session::end_step() {
         structure_ = structure;
         options_.policy->on_structure(structure_);
       }
-      const double seconds = std::chrono::duration<double>(Clock::now() - step_began_).count();
+      const double seconds = host_clock_.now().passed_since(step_began_);
       StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                           report.revocations, report.overrun, call_failed_,      {}};
       outcome.recomputed_layers = report.recomputed_layers;
       outcome.host_peak_bytes = report.host_peak_bytes;
       outcome.searched = std::ranges::any_of(
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
-      const bool told = !call_failed_ && calls_.size() == structure_.layers.size();
-      const std::vector<RecordedCall> calls = recorded_calls();
-      StepTimes times = told ? sum_times(calls) : StepTimes();
+      const std::vector<RecordedCall> calls = recorded_calls(structure);
+      StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);
       outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
         StepProfile profile = build_profile(state_->recorder(), calls, context_.gradients_present,

@@ -152,7 +152,7 @@ class Session final : public Handle {
     bool continues = false;        // the next layer joins the frame
     std::vector<at::Tensor> inputs;
     std::vector<GradientSource> input_sources;
-    std::chrono::steady_clock::time_point began;
+    HostInstant began;
     WorkInstant work_began;
     LayerDepth depth;
   };
@@ -186,7 +186,8 @@ class Session final : public Handle {
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
   [[nodiscard]] StepStructure structure_of_step() const;
-  [[nodiscard]] std::vector<RecordedCall> recorded_calls() const;
+  // Of the step under way, whose structure is `structure`.
+  [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;
   [[nodiscard]] WorkTimer timer_of_step() const;
   void learn_times();
   void learn_late_times();
@@ -200,6 +201,7 @@ class Session final : public Handle {
   std::int64_t failures_ = 0;
   bool policy_failed_ = false;
   std::shared_ptr<HostTier> host_;      // from the first layer of mode `offload` on
+  HostClock host_clock_;
   std::shared_ptr<DeviceClock> clock_;  // null: the host's
   LateTimes late_times_;
 
@@ -223,7 +225,7 @@ class Session final : public Handle {
   std::shared_ptr<Frame> open_segment_;
   std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;
-  std::chrono::steady_clock::time_point step_began_;
+  HostInstant step_began_;
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;

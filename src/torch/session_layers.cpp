@@ -1,6 +1,5 @@
 // The session's layers: which mode each call runs in, its frame, and what is measured around it.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -14,8 +13,6 @@
 
 namespace pudica::hooks {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The first tensor a gradient will flow through; null if there is none.
 const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
@@ -248,7 +245,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   if (decision_.plan && call.place < decision_.plan->forward_need_bytes.size()) {
     registry_->make_room(decision_.plan->forward_need_bytes[call.place]);
   }
-  open->began = Clock::now();
+  open->began = host_clock_.now();
   open->work_began = timer_.now();
   if (!unproven && is_hook_free(call)) {
     close_segment();
@@ -289,8 +286,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
     }
     if (call.mode.kind == Mode::Kind::kOffload && !frame->offloaded()) call.mode = Mode::keep();
   }
-  call.forward_us =
-      std::chrono::duration<double, std::micro>(Clock::now() - open_layer_->began).count();
+  call.forward_us = 1e6 * host_clock_.now().passed_since(open_layer_->began);
   call.no_gradient = gradient_path(outputs) == nullptr;
   contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
   latest_storages_.clear();

@@ -24,6 +24,7 @@
 #include "torch/bits.h"
 #include "torch/tape_dispatch.h"
 #include "torch/tape_operator.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 
@@ -107,8 +108,8 @@ class Tape final : public OperatorObserver {
     std::int32_t rerun_version = kNone;   // up to which that makes it again
   };
 
-  // `timed`: the seconds of each operator are measured (on CUDA with synchronisation).
-  Tape(c10::Device device, bool timed);
+  // `timed`: the seconds of each operator are measured by `clock` (on CUDA with synchronisation).
+  Tape(c10::Device device, bool timed, HostClock clock = {});
   ~Tape() override;
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -134,6 +135,7 @@ class Tape final : public OperatorObserver {
   // In a call that is collected: whether a tensor has two values when it is saved. What that
   // allocates belongs to no segment: logs of calls must be alike.
   [[nodiscard]] bool collects() const { return timed_; }
+  [[nodiscard]] const HostClock& clock() const { return clock_; }
   void note_bits(std::int32_t storage);
   [[nodiscard]] const std::optional<c10::Stream>& stream() const { return stream_; }
   // By operator, the signature up to it. Only where `timed`.
@@ -238,6 +240,7 @@ class Tape final : public OperatorObserver {
 
   c10::Device device_;
   bool timed_ = false;
+  HostClock clock_;
   bool incomplete_ = false;
   std::uint64_t signature_ = 0xcbf29ce484222325ULL;
   std::uint64_t history_ = 0xcbf29ce484222325ULL;

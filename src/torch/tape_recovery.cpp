@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "torch/rebound.h"
@@ -223,6 +224,9 @@ void Tape::run(Entry& entry) {
   {
     const c10::impl::ForceDispatchKeyGuard as_recorded(entry.local_keys);
     const at::AutoGradMode gradients(entry.makes_gradients);
+    // Below the dispatcher's own call: profilers and the operator clock are told here.
+    RECORD_FUNCTION(entry.op.schema().name(),
+                    c10::ArrayRef<const c10::IValue>(stack.data(), stack.size()));
     run_below_tape(entry.op, entry.keys, &stack);
   }
   for (const Output& output : entry.outputs) {

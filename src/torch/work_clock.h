@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "pudica/work_clock.h"
 #include "torch/device_clock.h"
 
 namespace pudica::hooks {
@@ -29,6 +30,16 @@ class HostInstant {
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) == 0) {
       instant.cpu_ns_ = kNsPerSecond * static_cast<std::int64_t>(cpu.tv_sec) + cpu.tv_nsec;
     }
+    return instant;
+  }
+  // A reading of a clock that is set in place of the host's.
+  static HostInstant at(double seconds) noexcept {
+    HostInstant instant;
+    const std::chrono::duration<double> since_begin(seconds);
+    instant.wall_ = std::chrono::steady_clock::time_point(
+        std::chrono::duration_cast<std::chrono::steady_clock::duration>(since_begin));
+    instant.thread_ = pthread_self();
+    instant.cpu_ns_ = static_cast<std::int64_t>(1e9 * seconds);
     return instant;
   }
 
@@ -50,6 +61,22 @@ class HostInstant {
   pthread_t thread_{};
 };
 
+// The host's clocks, or the one that is set in their place. Thread-safe.
+class HostClock {
+ public:
+  HostClock() = default;
+  // Null: the host's.
+  explicit HostClock(std::shared_ptr<WorkClock> instead) : instead_(std::move(instead)) {}
+
+  [[nodiscard]] bool is_set() const noexcept { return instead_ != nullptr; }
+  [[nodiscard]] HostInstant now() const noexcept {
+    return instead_ ? HostInstant::at(instead_->seconds()) : HostInstant::now();
+  }
+
+ private:
+  std::shared_ptr<WorkClock> instead_;
+};
+
 // Of the host's clocks, of a device's, or of none.
 struct WorkInstant {
   std::optional<HostInstant> host;
@@ -61,7 +88,8 @@ class WorkTimer {
  public:
   // The host's; or that of a device, where it has one.
   WorkTimer() = default;
-  explicit WorkTimer(std::shared_ptr<DeviceClock> clock) : clock_(std::move(clock)) {}
+  explicit WorkTimer(HostClock host, std::shared_ptr<DeviceClock> clock = nullptr)
+      : host_(std::move(host)), clock_(std::move(clock)) {}
   // Tells nothing, and costs nothing.
   static WorkTimer off() {
     WorkTimer timer;
@@ -69,13 +97,17 @@ class WorkTimer {
     return timer;
   }
 
+  // For work that is waited for.
+  [[nodiscard]] const HostClock& host() const noexcept { return host_; }
+
   [[nodiscard]] bool reads_host() const noexcept { return !is_off_ && !clock_; }
   [[nodiscard]] WorkInstant now() const noexcept {
-    if (reads_host()) return {HostInstant::now(), nullptr};
+    if (reads_host()) return {host_.now(), nullptr};
     return {std::nullopt, clock_ && !is_off_ ? clock_->now() : nullptr};
   }
 
  private:
+  HostClock host_;
   std::shared_ptr<DeviceClock> clock_;
   bool is_off_ = false;
 };

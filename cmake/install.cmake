@@ -21,7 +21,8 @@ target_sources(
             "${PROJECT_SOURCE_DIR}/include/pudica/policy.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/predictor.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/result.h"
-            "${PROJECT_SOURCE_DIR}/include/pudica/shape_key.h")
+            "${PROJECT_SOURCE_DIR}/include/pudica/shape_key.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/work_clock.h")
 
 # The given targets that exist.
 function(pudica_existing out)

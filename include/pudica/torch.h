@@ -198,9 +198,9 @@ class Handle {
 // kUnavailable (the hook layer's self-test failed).
 Result<std::unique_ptr<Handle>> attach(AttachOptions options);
 
-// Counts the operators that this process runs, each for what it is reckoned to take from its name and
-// its arguments' sizes: the same program gives the same times on every machine, whatever its speed
-// and load. One clock a process. While it lives each operator costs about a microsecond more.
+// Counts the operators that this process runs, each for what it is reckoned to take from its name
+// and its arguments' sizes: the same program gives the same times on every machine, whatever its
+// speed and load. One clock a process. While it lives each operator takes a microsecond more.
 std::shared_ptr<WorkClock> operator_clock();
 
 // Bytes in use now and the highest since the last reset on a device, as the budget counts them.

@@ -99,25 +99,31 @@ int& operators_open() {
   return open;
 }
 
+// The engine announces the nodes of a graph as functions too.
+bool is_operator(const at::RecordFunction& function) {
+  return function.operator_name().has_value();
+}
+
 std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& function) {
+  if (!is_operator(function)) return nullptr;
   if (operators_open()++ > 0) return nullptr;
   const OperatorLoad load = load_of(function.name(), function.inputs());
-  const double seconds = kSecondsPerOperator + load.flops / kFlopsPerSecond +
-                         load.bytes / kBytesPerSecond;
+  const double seconds =
+      kSecondsPerOperator + load.flops / kFlopsPerSecond + load.bytes / kBytesPerSecond;
   picoseconds().fetch_add(static_cast<std::int64_t>(1e12 * seconds));
   return nullptr;
 }
 
-void end_operator(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {
-  --operators_open();
+void end_operator(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+  if (is_operator(function)) --operators_open();
 }
 
 class OperatorClock final : public WorkClock {
  public:
   OperatorClock()
-      : callback_(at::addGlobalCallback(
-            at::RecordFunctionCallback(&begin_operator, &end_operator).needsInputs(true).scopes(
-                {at::RecordScope::FUNCTION}))) {}
+      : callback_(at::addGlobalCallback(at::RecordFunctionCallback(&begin_operator, &end_operator)
+                                            .needsInputs(true)
+                                            .scopes({at::RecordScope::FUNCTION}))) {}
   ~OperatorClock() override { at::removeCallback(callback_); }
   OperatorClock(const OperatorClock&) = delete;
   OperatorClock& operator=(const OperatorClock&) = delete;

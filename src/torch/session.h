@@ -200,7 +200,7 @@ class Session final : public Handle {
   bool attached_ = true;
   std::int64_t failures_ = 0;
   bool policy_failed_ = false;
-  std::shared_ptr<HostTier> host_;      // from the first layer of mode `offload` on
+  std::shared_ptr<HostTier> host_;  // from the first layer of mode `offload` on
   HostClock host_clock_;
   std::shared_ptr<DeviceClock> clock_;  // null: the host's
   LateTimes late_times_;

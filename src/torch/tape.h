@@ -71,7 +71,7 @@ class Tape final : public OperatorObserver {
     // The thread's own state at the call: operators run below autograd and autocast.
     c10::impl::LocalDispatchKeySet local_keys = c10::impl::tls_local_dispatch_key_set();
     bool makes_gradients = at::GradMode::is_enabled();  // some operators ask, even there
-    std::vector<c10::IValue> arguments;  // tensors without their storage
+    std::vector<c10::IValue> arguments;                 // tensors without their storage
     c10::SmallVector<Reference, 4> references;
     c10::SmallVector<Output, 2> outputs;
     // Versions of external tensors: one that was changed since must not be read.

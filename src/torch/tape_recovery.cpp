@@ -1,5 +1,6 @@
 // Running operators again, as few and as late as can be.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -225,7 +226,7 @@ void Tape::run(Entry& entry) {
     const c10::impl::ForceDispatchKeyGuard as_recorded(entry.local_keys);
     const at::AutoGradMode gradients(entry.makes_gradients);
     // Below the dispatcher's own call: profilers and the operator clock are told here.
-    RECORD_FUNCTION(entry.op.schema().name(),
+    RECORD_FUNCTION(std::cref(entry.op.schema()),
                     c10::ArrayRef<const c10::IValue>(stack.data(), stack.size()));
     run_below_tape(entry.op, entry.keys, &stack);
   }

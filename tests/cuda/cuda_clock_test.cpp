@@ -42,7 +42,7 @@ class WatchingPolicy final : public Policy {
 TEST_F(CudaTest, AWorkTimeIsWhatTheDeviceTook) {
   const auto clock = hooks::make_device_clock(device_);
   ASSERT_NE(clock, nullptr);
-  const hooks::WorkTimer timer(clock);
+  const hooks::WorkTimer timer(hooks::HostClock{}, clock);
   const at::Tensor square = at::randn({4096, 4096}, on_device());
   at::matmul(square, square);
   hooks::synchronize(device_);

@@ -146,7 +146,7 @@ TEST_F(LateTimes, APolicyThatFailsOnThemLeavesTrainingAlone) {
 }
 
 TEST(WorkTime, IsKnownWhenAllOfItIs) {
-  const hooks::WorkTimer timer(std::make_shared<SlowDevice::Clock>());
+  const hooks::WorkTimer timer(hooks::HostClock{}, std::make_shared<SlowDevice::Clock>());
   hooks::WorkTime time;
   EXPECT_TRUE(time.empty());
   EXPECT_EQ(time.seconds(), 0.0);

@@ -94,6 +94,7 @@ class Checker {
 
   Run train(const std::string& how, AttachOptions options) {
     SCOPED_TRACE(how);
+    options.clock = clock_;  // which plans are tried depends on seconds
     try {
       Run run = model_.train(std::move(options));
       EXPECT_EQ(run.failures, 0) << model_.text();
@@ -136,6 +137,7 @@ class Checker {
   }
 
   std::uint64_t seed_;
+  std::shared_ptr<WorkClock> clock_ = operator_clock();
   RandomModel model_;
   std::optional<Run> plain_;
   std::int64_t floor_ = 0;

@@ -140,7 +140,8 @@ class RandomScript::World {
         seen_.push_back(bytes_of(one));
         seen_.push_back(bytes_of(one.grad()));
       }
-      if (model.handle && model.handle->failures() > 0) seen_.emplace_back("failures inside pudica");
+      if (model.handle && model.handle->failures() > 0)
+        seen_.emplace_back("failures inside pudica");
     }
     seen_.push_back(bytes_of(at::rand({1})));  // as many random numbers were drawn
     return std::move(seen_);
@@ -433,13 +434,27 @@ RandomScript::Seen RandomScript::run(bool attached) const {
 }
 
 std::string RandomScript::in_words(const Operation& one) {
-  constexpr std::array kNames{
-      "forward",         "forward that throws", "forward of two",     "forward inside",
-      "forward disturbed", "no-grad forward",   "backward",           "backward, retained",
-      "backward of two", "backward disturbed",  "gradients",          "double backward",
-      "begin step",      "end step",            "optimizer step",     "drop graph",
-      "clear gradients", "attach anew",         "detach",             "set budget",
-      "both at once"};
+  constexpr std::array kNames{"forward",
+                              "forward that throws",
+                              "forward of two",
+                              "forward inside",
+                              "forward disturbed",
+                              "no-grad forward",
+                              "backward",
+                              "backward, retained",
+                              "backward of two",
+                              "backward disturbed",
+                              "gradients",
+                              "double backward",
+                              "begin step",
+                              "end step",
+                              "optimizer step",
+                              "drop graph",
+                              "clear gradients",
+                              "attach anew",
+                              "detach",
+                              "set budget",
+                              "both at once"};
   std::string text = kNames.at(static_cast<std::size_t>(one.kind));
   text += " of " + std::to_string(one.model) + " and " + std::to_string(one.other);
   text += ", tensor " + std::to_string(one.tensor) + ", rows " + std::to_string(one.rows);

@@ -1,5 +1,5 @@
-// What somebody's script may do with several attached models: forwards, backwards, steps, exceptions
-// and handles that come and go, in an order drawn at random. For property tests.
+// What somebody's script may do with several attached models: forwards, backwards, steps,
+// exceptions and handles that come and go, in an order drawn at random. For property tests.
 #pragma once
 
 #include <cstddef>

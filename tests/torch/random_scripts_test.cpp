@@ -1,5 +1,5 @@
-// Property: in whatever order forwards, backwards, steps, exceptions, threads and handles of several
-// models come, nothing crashes, and all bits are those of the same script without pudica.
+// Property: in whatever order forwards, backwards, steps, exceptions, threads and handles of
+// several models come, nothing crashes, and all bits are those of the same script without pudica.
 #include <cstdint>
 #include <cstdlib>
 

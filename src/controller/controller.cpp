@@ -26,6 +26,10 @@ constexpr std::int64_t kMostCuriousWhenCertain = 8;
 constexpr double kFarBeyond = 1.25;
 // Learning steps after which one that was revoked does without the kept calls that it did not get.
 constexpr std::int64_t kPatientSteps = 6;
+// Steps of a run that may come before its optimizer's first.
+constexpr std::uint64_t kMostFirstSteps = 64;
+// Plans that were measured not to fit, for one that does.
+constexpr int kMostPassedOver = 5;
 
 }  // namespace
 
@@ -65,11 +69,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   StepContext context = given;
   note_budget(context);
   most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
-  const int variant = context.gradients_present ? 1 : 0;
-  if (context.waiting_forwards == 0) {  // else held for another forward as well
-    last_base_bytes_[variant] = context.base_bytes;
-    base_known_[variant] = true;
-  }
+  note_base(context);
   const std::uint64_t version = store_.version();
   store_.settle(context);
   if (store_.version() != version) plans_.predictions_changed(step_ - 1);
@@ -113,6 +113,19 @@ void ControllerImpl::note_budget(StepContext& context) {
     budget_bytes_ = context.budget_bytes;
   }
   context.budget_bytes = budget_bytes_;
+}
+
+void ControllerImpl::note_base(const StepContext& context) {
+  if (context.waiting_forwards > 0) return;  // held for another forward as well
+  const std::size_t variant = context.gradients_present ? 1 : 0;
+  last_base_bytes_[variant] = context.base_bytes;
+  base_known_[variant] = true;
+  // No gradients again: there was an optimizer's step.
+  const bool is_over = variant == 0 && !coming_base_bytes_[0];
+  if (is_over || step_ > kMostFirstSteps) coming_base_bytes_[1].reset();
+  const auto& coming = coming_base_bytes_[variant];
+  state_bytes_ = coming ? std::max(Bytes(0), *coming - context.base_bytes) : Bytes(0);
+  if (variant == 0) coming_base_bytes_[0].reset();
 }
 
 void ControllerImpl::apply_available(Bytes budget_bytes) {
@@ -164,7 +177,7 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
-  plans_.insert(context, std::move(entry), step_);
+  if (state_bytes_ == Bytes(0)) plans_.insert(context, std::move(entry), step_);  // else of once
   return decision;
 }
 
@@ -190,7 +203,8 @@ CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepMod
   const StepPeaks point = step_peaks(model.point, built.choice, built.plan.joined);
   const StepPeaks upper = step_peaks(model.upper, built.choice, built.plan.joined);
   const Bytes until_return = Bytes(upper.until_return_bytes) + context.returning_bytes;
-  const Bytes planned = std::max(Bytes(upper.bytes), until_return);
+  const std::optional<std::int64_t>& measured = built.measured_bytes;
+  const Bytes planned = measured ? Bytes(*measured) : std::max(Bytes(upper.bytes), until_return);
   CachedPlan entry;
   entry.choice = built.choice;
   entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
@@ -198,8 +212,12 @@ CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepMod
   entry.base_bytes = context.base_bytes;
   entry.returning_bytes = context.returning_bytes;
   entry.until_return_bytes = Bytes(point.until_return_bytes);
-  entry.whole_bytes = Bytes(point.bytes);
-  entry.until_return_room_bytes = planned - until_return;
+  if (measured) {
+    entry.until_return_bytes =
+        std::min(entry.until_return_bytes, Bytes(*measured) - context.returning_bytes);
+  }
+  entry.whole_bytes = Bytes(measured.value_or(point.bytes));
+  entry.until_return_room_bytes = std::max(Bytes(0), planned - until_return);
   return entry;
 }
 
@@ -214,17 +232,46 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   request.context = context;
   request.margin_bytes = margin_at(context.budget_bytes);
   request.ample_fraction = options_.ample_fraction;
-  BuiltPlan built =
-      build_plan(*planner_, costs, request, usable ? warm : std::span<const std::uint8_t>{});
-  if (!built.plan.feasible) tighten(built, costs, model.point, request);
+  BuiltPlan built = best_plan(request, model, usable ? warm : std::span<const std::uint8_t>{});
+  const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
   built.plan.predicted_peak_bytes =
-      context.base_bytes + Bytes(step_peak_bytes(model.point, built.choice, built.plan.joined));
+      context.base_bytes + Bytes(built.measured_bytes.value_or(point));
   // A prediction far beyond all that ran may be wrong however well it fits: then what is kept must
   // be there to be given back.
   if (context.budget_bytes > Bytes(0) && !is_covered(context.shape)) built.plan.revocable = true;
   if (is_certain(model, built)) return built;
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
+  return built;
+}
+
+// The best of the plans that are not known to need more than there is: where the one chosen is, the
+// next best, and after some of them one that leaves room for as much as the model was wrong by.
+BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
+                                    std::span<const std::uint8_t> warm) const {
+  const StepContext& context = request.context;
+  const StepCosts& costs = model.upper;
+  const std::int64_t room =
+      (context.budget_bytes - context.base_bytes - request.margin_bytes).count();
+  BuiltPlan built;
+  for (int attempt = 0; attempt <= kMostPassedOver; ++attempt) {
+    built = build_plan(*planner_, costs, request, warm);
+    if (!built.plan.feasible) tighten(built, costs, model.point, request);
+    built.measured_bytes = known_peaks_.peak(context, built.plan);
+    const std::int64_t least = known_peaks_.least(context, built.plan);
+    if (context.budget_bytes <= Bytes(0) || !built.plan.feasible || least <= room) break;
+    const std::int64_t planned = step_peak_bytes(costs, built.choice, built.plan.joined);
+    const bool last = attempt + 1 == kMostPassedOver;
+    request.most_bytes = last ? room - std::max<std::int64_t>(1, least - planned) : planned - 1;
+  }
+  if (!built.measured_bytes) return built;
+  const Bytes peak = context.base_bytes + Bytes(*built.measured_bytes);
+  const double ample = request.ample_fraction * static_cast<double>(context.budget_bytes.count());
+  if (context.budget_bytes > Bytes(0)) {
+    built.plan.feasible = built.plan.feasible && peak <= context.budget_bytes;
+    built.plan.revocable = built.plan.revocable || static_cast<double>(peak.count()) > ample;
+  }
+  built.plan.reason += "; measured before: " + format_bytes(peak);
   return built;
 }
 
@@ -264,6 +311,7 @@ Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
   request.shape = context.shape;
   request.gradients_present = context.gradients_present;
   request.returning_bytes = context.returning_bytes.count();
+  request.state_bytes = state_bytes_.count();
   request.menu = options_.menu;
   request.host_bytes = options_.host_bytes;
   request.lenient = learning_steps_ >= options_.warmup_max_steps;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/known_peaks.h"
 #include "controller/margin.h"
 #include "controller/phase.h"
 #include "controller/plan_builder.h"
@@ -82,6 +83,7 @@ class ControllerImpl final : public Controller {
   StepDecision fallback_step(const StepContext& context);
   StepDecision publish(Plan plan, Pending pending, bool record);
   void note_budget(StepContext& context);
+  void note_base(const StepContext& context);
   void apply_available(Bytes budget_bytes);
   void begin_learning();
   void stand_down(const std::string& reason);
@@ -106,6 +108,8 @@ class ControllerImpl final : public Controller {
   void take_menus(const StepStructure& old);
   [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
+  [[nodiscard]] BuiltPlan best_plan(PlanRequest request, const StepModel& model,
+                                    std::span<const std::uint8_t> warm) const;
 
   // Whether steps have run that were nearly as large in every dimension.
   [[nodiscard]] bool is_covered(const ShapeKey& shape) const;
@@ -113,6 +117,7 @@ class ControllerImpl final : public Controller {
   // Outcomes.
   void take_outcome(const StepOutcome& outcome);
   void judge(const StepOutcome& outcome);
+  void note_peak(const StepOutcome& outcome);
   void learn(const StepOutcome& outcome);
   void remember_peak(const StepOutcome& outcome);
 
@@ -126,6 +131,7 @@ class ControllerImpl final : public Controller {
   std::unique_ptr<Planner> planner_;
   SegmentStore store_;
   PlanStore plans_;
+  KnownPeaks known_peaks_;
   Margin margin_;
   DriftDetector drift_;
   Phase phase_;
@@ -147,6 +153,10 @@ class ControllerImpl final : public Controller {
   Bytes available_budget_bytes_{-1};        // the budget that belongs to it
   std::array<Bytes, 2> last_base_bytes_{};  // without and with gradients present
   bool base_known_[2] = {false, false};
+  // After a restore, until the optimizer's first step is over: the base bytes of the steps behind
+  // it, which it leads to. nullopt: over, or nothing was restored.
+  std::array<std::optional<Bytes>, 2> coming_base_bytes_;
+  Bytes state_bytes_{0};           // that the step's optimizer will make
   Bytes most_returning_bytes_{0};  // that was seen
 
   std::vector<std::int64_t> largest_;  // of each dimension, over the steps that ended

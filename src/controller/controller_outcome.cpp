@@ -14,6 +14,9 @@ constexpr std::size_t kRecentPeaks = 256;
 // After a drift: a segment that the first recorded steps do not show must not keep its old samples.
 constexpr std::int32_t kDoubtfulSteps = 12;
 
+// Errors of a prediction below this share are rounding.
+constexpr std::int64_t kNoticeableShare = 1000;
+
 }  // namespace
 
 void ControllerImpl::end_step(const StepOutcome& outcome) {
@@ -69,6 +72,7 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
   if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) return;
   plans_.record_measured(outcome.context, outcome.peak_bytes);
   remember_peak(outcome);
+  note_peak(outcome);
   if (!pending.identified) return;
   const auto relative = [predicted](Bytes peak) {
     return static_cast<double>(peak.count()) / static_cast<double>(predicted.count()) - 1;
@@ -102,6 +106,25 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
   }
 }
 
+// Where the model is wrong about a plan, the plan's own peak stands in for it from now on.
+void ControllerImpl::note_peak(const StepOutcome& outcome) {
+  const Plan& plan = *outcome.plan;
+  const StepContext& context = outcome.context;
+  if (context.shares_backward() || (outcome.revocations > 0 && !plan.feasible)) return;
+  if (outcome.revocations > 0) {  // at the budget, which it would have gone beyond
+    const Bytes least = std::max(outcome.peak_bytes, budget_bytes_) + Bytes(1);
+    known_peaks_.note_revoked(context, plan, (least - context.base_bytes).count());
+    return;
+  }
+  const Bytes off = outcome.peak_bytes - plan.predicted_peak_bytes;
+  const Bytes noticeable(plan.predicted_peak_bytes.count() / kNoticeableShare);
+  // Learned in frames, which hold a layer's inputs: without hooks it may need less.
+  const bool wrong = off > noticeable || (plan.revocable && Bytes(0) - off > noticeable);
+  if (!wrong && !known_peaks_.peak(context, plan)) return;
+  known_peaks_.note(context, plan, (outcome.peak_bytes - context.base_bytes).count());
+  if (wrong) plans_.erase(context);
+}
+
 void ControllerImpl::learn(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
   const bool gradients = outcome.context.gradients_present;
@@ -124,6 +147,7 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
   if (drifted && report.forgotten > 0) {
     margin_.reset();
     drift_.reset();
+    known_peaks_.clear();  // of a model that is no longer
   } else if (drifted) {
     drift_.drift_was_fruitless();
   }

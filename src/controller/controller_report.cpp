@@ -300,6 +300,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
     for (const std::size_t present : {0U, 1U}) {
       base_known_[present] = header.base_bytes[present].has_value();
       last_base_bytes_[present] = header.base_bytes[present].value_or(Bytes(0));
+      coming_base_bytes_[present] = header.base_bytes[present];
     }
     most_returning_bytes_ = header.returning_bytes;
     plans_.clear();

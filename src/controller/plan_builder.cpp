@@ -45,7 +45,9 @@ std::string describe(const Plan& plan) {
 
 // What a request comes down to, in bytes above the step's base.
 std::int64_t room_of(const PlanRequest& request) {
-  return (request.context.budget_bytes - request.context.base_bytes - request.margin_bytes).count();
+  const StepContext& context = request.context;
+  return std::min((context.budget_bytes - context.base_bytes - request.margin_bytes).count(),
+                  request.most_bytes);
 }
 
 std::string budget_text(const PlanRequest& request) {
@@ -224,6 +226,7 @@ void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
 }
 
 bool is_certain(const StepModel& model, const BuiltPlan& built) {
+  if (built.measured_bytes) return true;
   if (!model.fit) return false;
   if (model.identified) return true;
   const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,12 +19,16 @@ struct PlanRequest {
   StepContext context;
   Bytes margin_bytes{0};        // held back from the budget
   double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
+  // Plans that peak higher above the base were seen not to fit.
+  std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max();
 };
 
 struct BuiltPlan {
   Plan plan;                         // id 0: the caller numbers it
   std::vector<std::uint8_t> choice;  // menu index per layer
   bool layers_fit = true;            // what does not fit is beside them, as an optimizer's step
+  // Above the base, where the plan was run at this shape and the model was wrong (KnownPeaks).
+  std::optional<std::int64_t> measured_bytes;
 };
 
 // Solves for context.budget - margin - base. Where no plan of the layers fits, that of least peak;
@@ -38,8 +44,8 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
              const PlanRequest& request);
 
-// Whether the plan's predicted peak is one to hold it to: the model fits, and its upper bound is as
-// good as its point estimate.
+// Whether the plan's predicted peak is one to hold it to: it was measured, or the model fits, and
+// its upper bound is as good as its point estimate.
 bool is_certain(const StepModel& model, const BuiltPlan& built);
 
 }  // namespace pudica

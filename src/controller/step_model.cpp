@@ -365,9 +365,10 @@ class Builder {
     // The optimizer needs the same with and without accumulation: either sample is as good.
     const StepModel before = StepModel{{}, {}, model_.identified, model_.fit};
     if (const auto optimizer = step_segment(SegmentKind::kOptimizer, as_asked)) {
-      model_.point.optimizer_peak_bytes = optimizer->estimate.peak_bytes;
+      model_.point.optimizer_peak_bytes = optimizer->estimate.peak_bytes + request_.state_bytes;
       model_.upper.optimizer_peak_bytes =
-          std::max(optimizer->estimate.peak_bytes, optimizer->estimate.peak_upper_bytes);
+          std::max(model_.point.optimizer_peak_bytes,
+                   optimizer->estimate.peak_upper_bytes + request_.state_bytes);
       if (!as_asked) {
         model_.identified = before.identified;
         model_.fit = before.fit;

@@ -17,6 +17,7 @@ struct StepModelRequest {
   ShapeKey shape;
   bool gradients_present = false;
   std::int64_t returning_bytes = 0;
+  std::int64_t state_bytes = 0;      // that the optimizer will make in its first step
   std::span<const Mode::Kind> menu;  // kinds on offer, as is_on_menu() reads it
   // Layers from the first on may have `offload` until what they put away fills so many bytes.
   std::int64_t host_bytes = 0;

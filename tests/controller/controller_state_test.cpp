@@ -51,6 +51,19 @@ TEST(ControllerState, ARestoredStateGivesTheSameEstimates) {
   EXPECT_GT(ours->floor_peak_bytes, without->floor_peak_bytes);
 }
 
+// A run that goes on from a learned state makes its optimizer's state in its first step.
+TEST(ControllerState, TheFirstStepAfterARestoreMakesTheOptimizersState) {
+  const Bytes budget(std::int64_t{1} << 30U);
+  Harness taught({});
+  for (std::int64_t length = 4; length <= 40; length += 4) taught.step({1, length}, budget);
+  Harness anew({});
+  ASSERT_TRUE(anew.controller->restore(taught.controller->serialize("bert"), "bert").has_value());
+  for (int i = 0; i < 3; ++i) {
+    const auto step = anew.step({1, 16}, budget);  // so short that the optimizer needs most
+    EXPECT_EQ(step.outcome.peak_bytes, step.decision.plan->predicted_peak_bytes) << i;
+  }
+}
+
 // Times too; and a file from before they were relative is read as it was.
 TEST(ControllerState, ARestoredStateHasTheSamePrices) {
   Harness taught({.menu_steps = 3, .pace_noise = 0.8});

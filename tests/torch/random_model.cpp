@@ -21,9 +21,27 @@ std::string bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(values.const_data_ptr()), values.nbytes()};
 }
 
+// An exception leaves parts of the graph in the queue of the thread, until its next backward.
+void forget_dead_graphs() {
+  const at::Tensor one = at::ones({1}).set_requires_grad(true);
+  torch::autograd::backward({one * 2});
+}
+
 }  // namespace
 
 struct RandomModel::Trainee {
+  Trainee() = default;
+  // What a model leaves behind would be part of the next one's budget. A gradient that has a graph
+  // of its own holds its parameter.
+  ~Trainee() {
+    handle.reset();
+    for (at::Tensor parameter : parameters) parameter.mutable_grad() = at::Tensor();
+    held.clear();
+    forget_dead_graphs();
+  }
+  Trainee(const Trainee&) = delete;
+  Trainee& operator=(const Trainee&) = delete;
+
   std::vector<std::shared_ptr<RandomLayer>> layers;
   at::Tensor embedding;
   at::Tensor head;

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -111,15 +113,22 @@ class Checker {
     Run run = train(how, std::move(options));
     SCOPED_TRACE(how);
     int surprises = 0;  // that a step's plan teaches the next ones
+    int excesses = 0;   // likewise
     for (const StepReport& step : run.steps) {
       EXPECT_FALSE(step.overrun) << in_words(step) << "\n" << model_.text();
       if (!step.plan || !step.plan->predicts_peak() || step.revocations > 0) continue;
       const double ratio = static_cast<double>(step.plan->predicted_peak_bytes.count()) /
                            static_cast<double>(step.peak_bytes.count());
       surprises += ratio < .99 ? 1 : 0;
-      EXPECT_GE(ratio, .95) << in_words(step) << "\n" << model_.text();
+      EXPECT_GE(ratio, .97) << in_words(step) << "\n" << model_.text();
+      // Layers without hooks, and steps that leave layers out, may need less.
+      const auto planned = static_cast<std::int64_t>(step.plan->modes.size());
+      if (!step.plan->revocable || step.layer_calls < planned) continue;
+      excesses += ratio > 1.01 ? 1 : 0;
+      EXPECT_LE(ratio, 1.1) << in_words(step) << "\n" << model_.text();
     }
-    EXPECT_LE(surprises, 8) << model_.text();
+    EXPECT_LE(surprises, 4) << model_.text();
+    EXPECT_LE(excesses, 4) << model_.text();
     return run;
   }
 
@@ -144,26 +153,40 @@ class Checker {
   std::int64_t room_ = 0;
 };
 
-// PUDICA_RANDOM_MODELS: as many, from the seed PUDICA_RANDOM_SEED on.
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   const char* text = std::getenv(variable);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(RandomModels, TrainUnderBudgetsWithTheSameBits) {
-  install_meter();
-  at::set_num_threads(1);  // on so little data more only wait for each other
-  const std::uint64_t first = number_from("PUDICA_RANDOM_SEED", 1);
-  const std::uint64_t models = number_from("PUDICA_RANDOM_MODELS", 8);
-  std::uint64_t valid = 0;
-  for (std::uint64_t seed = first; valid < models && seed < first + 50 * models; ++seed) {
-    Checker checker(seed);
-    if (!checker.valid()) continue;
-    ++valid;
-    checker.check();
-  }
-  EXPECT_EQ(valid, models);
+bool is_asked_for_more() { return std::getenv("PUDICA_RANDOM_SEED") != nullptr; }
+
+// PUDICA_RANDOM_MODELS: as many, from the seed PUDICA_RANDOM_SEED on.
+std::vector<std::uint64_t> seeds() {
+  if (!is_asked_for_more()) return {1, 5, 12, 13, 24, 26, 27, 28, 7002};
+  std::vector<std::uint64_t> wanted(number_from("PUDICA_RANDOM_MODELS", 1));
+  std::iota(wanted.begin(), wanted.end(), number_from("PUDICA_RANDOM_SEED", 1));
+  return wanted;
 }
+
+class RandomModels : public ::testing::TestWithParam<std::uint64_t> {
+ protected:
+  RandomModels() {
+    install_meter();
+    at::set_num_threads(1);  // on so little data more only wait for each other
+  }
+};
+
+// One model a process, under CTest: what torch keeps of graphs that threw, or that hold themselves,
+// is part of the next one's budget.
+TEST_P(RandomModels, TrainUnderBudgetsWithTheSameBits) {
+  Checker checker(GetParam());
+  if (!checker.valid() && is_asked_for_more()) GTEST_SKIP() << "autograd refuses it";
+  ASSERT_TRUE(checker.valid()) << "autograd refuses it";
+  checker.check();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seed, RandomModels, ::testing::ValuesIn(seeds()),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace pudica::testing

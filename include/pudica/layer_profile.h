@@ -25,6 +25,9 @@ enum class SegmentKind : std::uint8_t {
   // The recompute inside a backward, whose bytes are part of kBackward as well. Its net_bytes are
   // what it leaves live: the layer's inventory, which a kept forward would have saved.
   kRecompute,
+  // No stretch of the step: bytes of its output that a layer itself saved, which go in its own
+  // backward. Without it they go in the backward of whoever reads them, once they were read.
+  kHeldOutput,
 };
 
 std::string to_string(SegmentKind kind);
@@ -43,6 +46,9 @@ struct SegmentKey {
   // Last of its class in backward, with other layers before it in the step: the gradient of what
   // all of the class read (a decoder's memory) is summed then.
   static constexpr std::uint8_t kFirstOfClass = 8;
+  // Of kBackward and kHead: as it is behind a layer that does not hold its output. Without the bit
+  // a key's bytes are those behind one that does: they need no less.
+  static constexpr std::uint8_t kEarlyFree = 16;
 
   // The same without where in its class a layer stands.
   static constexpr std::uint8_t group_of(std::uint8_t variant) {

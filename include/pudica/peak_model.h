@@ -18,6 +18,10 @@ struct LayerModeCosts {
   std::int64_t released_bytes = 0;       // of forward_net, freed in the head (autocast casts)
   std::int64_t backward_peak_bytes = 0;  // recompute included
   double extra_seconds = 0;              // over the layer's fastest mode
+  // How much more the backward needs behind a layer that holds its output, as one does that saves
+  // it: it goes in the other's own backward then, not as soon as this one has read it.
+  std::int64_t behind_holder_bytes = 0;
+  bool holds_output = false;
 };
 
 struct LayerCosts {
@@ -42,6 +46,7 @@ struct StepCosts {
   // bytes are freed after the head's own peak: freed before it, they lower it by what the plan
   // decides.
   std::int64_t head_peak_bytes = 0;
+  std::int64_t head_behind_holder_bytes = 0;  // as LayerModeCosts has them, of the last layer
   // Live beside everything else until the forward returns, in the head (StepContext), and the
   // head's peak until then.
   std::int64_t returning_bytes = 0;
@@ -60,6 +65,7 @@ struct StepCosts {
 //   head:            peak >= live + head_peak;  live += head_net - sum released(m)
 //   i = L-1 .. 0:    peak >= live + backward_peak(m);
 //                    live += residue + released(m) - forward_net(m)
+//   (head_peak and backward_peak with what they need behind a holder, where there is one)
 //   epilogue:        peak >= live + epilogue_peak;  live += epilogue_net
 //   optimizer:       peak >= live + optimizer_peak
 // `joined` as in Plan: empty, or 1 where a `full` layer is one with the `full` layer before it. Of

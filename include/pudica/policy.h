@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,10 @@ struct SegmentObservation {
   SegmentKey key;
   std::int32_t layer = -1;  // index in execution order; -1 where it belongs to no layer
   SegmentSample sample;
+  // Of kBackward and kHead where the layer before let go of its output: the sample as it would have
+  // been had that layer held it.
+  std::optional<SegmentSample> behind_holder;
+  std::int64_t held_output_bytes = 0;  // of kBackward: what the layer itself held of its output
 };
 
 // What running a layer again took: the mean over the layers of a class that ran the mode.

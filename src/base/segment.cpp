@@ -20,6 +20,8 @@ std::string to_string(SegmentKind kind) {
       return "optimizer";
     case SegmentKind::kRecompute:
       return "recompute";
+    case SegmentKind::kHeldOutput:
+      return "held-output";
   }
   return "unknown";
 }
@@ -31,6 +33,7 @@ std::string to_string(const SegmentKey& key) {
   if ((key.variant & SegmentKey::kFirstOfClass) != 0) text += "/first";
   if ((key.variant & SegmentKey::kNoInputGradient) != 0) text += "/no-input-gradient";
   if ((key.variant & SegmentKey::kGradientsPresent) != 0) text += "/accumulating";
+  if ((key.variant & SegmentKey::kEarlyFree) != 0) text += "/early-free";
   return text;
 }
 

@@ -40,9 +40,11 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   const auto forward =
       store_.predict({SegmentKind::kForward, query_.layer_class, mode, variant}, query_.shape);
   if (!forward) return std::nullopt;
-  const auto backward = store_.predict({SegmentKind::kBackward, query_.layer_class, mode,
-                                        gradient_variant(variant, gradients_present)},
-                                       query_.shape);
+  const SegmentKey backward_key{SegmentKind::kBackward, query_.layer_class, mode,
+                                gradient_variant(variant, gradients_present)};
+  const bool is_early = query_.early_free && store_.distinct_shapes(early_free(backward_key)) > 0;
+  const auto backward =
+      store_.predict(is_early ? early_free(backward_key) : backward_key, query_.shape);
   const auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
   if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
     if (auto derived = with_gradients(mode, variant)) return derived;

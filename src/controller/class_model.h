@@ -17,6 +17,8 @@ struct ClassQuery {
   // Kept calls are hardly ever measured: what one of them says counts for less than what is read
   // off recomputed ones.
   bool derives_kept = false;
+  // Backwards as they are behind a layer that lets go of its output; else behind one that holds it.
+  bool early_free = false;
 };
 
 // Forward and backward of one mode, seen on layers of one variant: their nets belong together.

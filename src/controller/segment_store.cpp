@@ -38,6 +38,15 @@ SegmentKey normalized(SegmentKey key) {
   return key;
 }
 
+SegmentKey early_free(SegmentKey key) {
+  key.variant |= SegmentKey::kEarlyFree;
+  return key;
+}
+
+SegmentKey held_output(std::uint16_t layer_class, Mode mode) {
+  return {SegmentKind::kHeldOutput, layer_class, mode, 0};
+}
+
 SegmentStore::SegmentStore(PredictorFactory factory)
     : factory_(std::move(factory)), predictor_(factory_()), relative_times_(factory_) {}
 
@@ -59,6 +68,26 @@ void SegmentStore::take(const SegmentKey& key, const ShapeKey& shape, const Segm
   ++report.observed;
 }
 
+// Under its own key as it is behind a layer that holds its output, which every sample tells; as it
+// is behind another, where it ran behind one.
+void SegmentStore::take_observation(const SegmentKey& key, const SegmentObservation& item,
+                                    const ShapeKey& shape, double forget_above,
+                                    ObserveReport& report) {
+  SegmentSample sample = item.behind_holder ? *item.behind_holder : item.sample;
+  // Of a layer: together with those of its like.
+  sample.seconds = item.key.kind == SegmentKind::kHead ? item.sample.seconds : 0;
+  take(key, shape, sample, forget_above, report);
+  if (item.behind_holder) {
+    SegmentSample early = item.sample;
+    early.seconds = 0;
+    take(early_free(key), shape, early, forget_above, report);
+  }
+  if (item.held_output_bytes <= 0) return;
+  const std::int64_t held = item.held_output_bytes;
+  take(held_output(key.layer_class, key.mode), shape, {{held}, held, held, 0}, forget_above,
+       report);
+}
+
 ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_above,
                                     const ReleasedBytes& released) {
   ObserveReport report;
@@ -73,15 +102,13 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     } else if (key.kind == SegmentKind::kOptimizer) {
       pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
     } else {
-      SegmentSample bytes = item.sample;
-      bytes.seconds = 0;  // together with those of its like
-      take(key, shape, bytes, forget_above, report);
+      take_observation(key, item, shape, forget_above, report);
     }
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
   for (const SegmentObservation* item : heads) {
     if (!wants_head(accumulating(item->key), full, released)) continue;
-    take(item->key, shape, item->sample, forget_above, report);
+    take_observation(item->key, *item, shape, forget_above, report);
   }
   observe_times_of(outcome);
   return report;
@@ -150,6 +177,7 @@ bool SegmentStore::wants_head(bool gradients_present, const FullLayers& full,
   }
   if (shapes >= 2) return false;
   forget(key);
+  forget(early_free(key));
   recorded = full;
   return true;
 }
@@ -245,7 +273,8 @@ void SegmentStore::refresh_index() {
 void SegmentStore::forget_class(std::uint16_t layer_class) {
   for (const SegmentKey& key : predictor_->segments()) {
     const bool of_layer = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kBackward ||
-                          key.kind == SegmentKind::kRecompute;
+                          key.kind == SegmentKind::kRecompute ||
+                          key.kind == SegmentKind::kHeldOutput;
     if (of_layer && key.layer_class == layer_class) forget(key);
   }
   relative_times_.forget_class(layer_class);

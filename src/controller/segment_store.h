@@ -40,6 +40,11 @@ struct StoredEstimate {
 // The key under which a segment is known: some differ in what they need not.
 SegmentKey normalized(SegmentKey key);
 
+// The segment behind a layer that lets go of its output (SegmentKey::kEarlyFree).
+SegmentKey early_free(SegmentKey key);
+// What layers of a class hold of their output in a mode.
+SegmentKey held_output(std::uint16_t layer_class, Mode mode);
+
 // Bytes released in the head by one layer of a class and variant that ran `full`.
 using ReleasedBytes = std::function<std::int64_t(std::uint16_t, std::uint8_t)>;
 
@@ -86,6 +91,10 @@ class SegmentStore {
   [[nodiscard]] const FullLayers& head_full_layers(bool gradients_present) const {
     return head_full_[gradients_present ? 1 : 0];
   }
+  // Whether a layer holds its output itself; false where nothing is known.
+  [[nodiscard]] bool holds_output(std::uint16_t layer_class, Mode mode) const {
+    return predictor_->distinct_shapes(held_output(layer_class, mode)) > 0;
+  }
   // Classes that were run with `keep` although the plan said `full`.
   [[nodiscard]] bool refuses_full(std::uint16_t layer_class) const {
     return refusing_.contains(layer_class);
@@ -123,6 +132,8 @@ class SegmentStore {
   void observe_together(const SegmentKey& key, const ShapeKey& shape, const Together& taken);
   void take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
             double forget_above, ObserveReport& report);
+  void take_observation(const SegmentKey& key, const SegmentObservation& item,
+                        const ShapeKey& shape, double forget_above, ObserveReport& report);
   Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);
   bool restore_line(const std::string& what, std::istringstream& words);
   [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;

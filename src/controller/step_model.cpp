@@ -89,6 +89,9 @@ class Builder {
     const ClassQuery query{request_.shape, wanted.layer_class, request_.gradients_present,
                            request_.derives_kept};
     const ClassModel classes(store_, query);
+    ClassQuery early_query = query;
+    early_query.early_free = true;
+    const ClassModel early(store_, early_query);
     const auto residue = classes.residue(wanted.variant);
     LayerPair out;
     keep_seconds_ = 0;
@@ -104,7 +107,10 @@ class Builder {
         note_unknown(query, wanted, mode);
         continue;
       }
-      if (add_mode(classes, wanted, mode, out)) continue;
+      if (add_mode(classes, wanted, mode, out)) {
+        note_early_free(early, wanted, out);
+        continue;
+      }
       const bool required = mode == Mode::keep() || mode == Mode::full();
       if (required && !missing) {
         missing = Error{
@@ -225,6 +231,29 @@ class Builder {
     return true;
   }
 
+  // Of the mode added last: what its backward does not need where the layer before lets go of its
+  // output in time.
+  void note_early_free(const ClassModel& early, const StepStructure::Layer& wanted,
+                       LayerPair& out) const {
+    LayerModeCosts& point = out.point.modes.back();
+    LayerModeCosts& upper = out.upper.modes.back();
+    point.holds_output = store_.holds_output(wanted.layer_class, point.mode);
+    upper.holds_output = point.holds_output;
+    const auto pair = early.best(point.mode, wanted.variant);
+    if (!pair) return;
+    const std::int64_t theirs = pair->variant == wanted.variant
+                                    ? out.point.residue_bytes
+                                    : early.residue(pair->variant).value_or(0);
+    const std::int64_t beyond = std::max<std::int64_t>(0, out.point.residue_bytes - theirs);
+    const auto take = [](LayerModeCosts& costs, std::int64_t early_bytes) {
+      costs.behind_holder_bytes =
+          std::max<std::int64_t>(0, costs.backward_peak_bytes - early_bytes);
+      costs.backward_peak_bytes -= costs.behind_holder_bytes;
+    };
+    take(point, pair->backward.peak_bytes + beyond);
+    take(upper, std::max(pair->backward.peak_bytes, pair->backward.peak_upper_bytes) + beyond);
+  }
+
   // Seconds over `keep`.
   double mode_seconds(const ClassModel& classes, Mode mode, const ModePair& pair) const {
     if (mode == Mode::keep()) return 0;
@@ -286,7 +315,9 @@ class Builder {
       for (LayerModeCosts& mode : layer.modes) {
         const std::int64_t after =
             layer.residue_bytes + mode.released_bytes - mode.forward_net_bytes;
+        const std::int64_t behind = mode.backward_peak_bytes + mode.behind_holder_bytes;
         mode.backward_peak_bytes = std::max(mode.backward_peak_bytes, after + peak_bytes);
+        mode.behind_holder_bytes = std::max<std::int64_t>(0, behind - mode.backward_peak_bytes);
       }
       layer.residue_bytes += net_bytes;
     };
@@ -332,8 +363,25 @@ class Builder {
     model_.point.head_peak_bytes = estimate.peak_bytes;
     model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;
     model_.upper.head_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+    note_early_head(as_asked);
     add_return();
     return {};
+  }
+
+  void note_early_head(bool as_asked) {
+    SegmentKey key{SegmentKind::kHead, 0, Mode::keep(), 0};
+    const bool present = request_.gradients_present == as_asked;
+    if (present) key.variant = SegmentKey::kGradientsPresent;
+    const auto early = store_.predict(early_free(key), request_.shape);
+    if (!early) return;
+    const auto take = [](StepCosts& costs, std::int64_t early_bytes) {
+      costs.head_behind_holder_bytes =
+          std::max<std::int64_t>(0, costs.head_peak_bytes - early_bytes);
+      costs.head_peak_bytes -= costs.head_behind_holder_bytes;
+    };
+    const SegmentEstimate& estimate = early->estimate;
+    take(model_.point, estimate.peak_bytes);
+    take(model_.upper, std::max(estimate.peak_bytes, estimate.peak_upper_bytes));
   }
 
   // Until it is known where the forward returns, it is taken to do so at the head's end.

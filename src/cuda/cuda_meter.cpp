@@ -69,10 +69,10 @@ class CudaMeter final : public Meter {
     const auto bytes = static_cast<std::int64_t>(entry.size_);
     switch (entry.action_) {
       case caching::TraceEntry::ALLOC:
-        count(bytes);
+        count(bytes, entry);
         break;
       case caching::TraceEntry::FREE_COMPLETED:
-        count(-bytes);
+        count(-bytes, entry);
         break;
       case caching::TraceEntry::SEGMENT_ALLOC:
       case caching::TraceEntry::SEGMENT_MAP:
@@ -106,7 +106,7 @@ class CudaMeter final : public Meter {
  private:
   static constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-  void count(std::int64_t delta) {
+  void count(std::int64_t delta, const caching::TraceEntry& entry) {
     const std::int64_t now = in_use_.fetch_add(delta) + delta;
     std::int64_t seen = peak_.load(std::memory_order_relaxed);
     while (now > seen && !peak_.compare_exchange_weak(seen, now)) {
@@ -114,7 +114,9 @@ class CudaMeter final : public Meter {
     std::int64_t largest = largest_block_.load(std::memory_order_relaxed);
     while (delta > largest && !largest_block_.compare_exchange_weak(largest, delta)) {
     }
-    if (recorder_.any() && this_thread_is_recorded()) recorder_.event(delta);
+    if (recorder_.any() && this_thread_is_recorded()) {
+      recorder_.event(delta, reinterpret_cast<const void*>(entry.addr_));
+    }
   }
 
   [[nodiscard]] std::int64_t largest_segment() const {

@@ -98,7 +98,7 @@ void joint_backward(const StepCosts& costs, JointRange range, LiveBytes& bytes) 
     const LayerModeCosts& full = mode_of(costs, i, Mode::full());
     states = saturating_add(states, saturating_subtract(held_bytes(full), layer.output_bytes));
     if (i == range.last) {
-      bytes.visit(full.backward_peak_bytes);
+      bytes.visit(backward_peak_bytes(full, may_hold(costs, i)));
       bytes.add(saturating_subtract(layer.residue_bytes, layer.output_bytes));
       break;
     }
@@ -108,7 +108,7 @@ void joint_backward(const StepCosts& costs, JointRange range, LiveBytes& bytes) 
   }
   for (std::size_t i = range.last; i-- > range.first;) {
     const LayerModeCosts& keep = mode_of(costs, i, Mode::keep());
-    bytes.visit(keep.backward_peak_bytes);
+    bytes.visit(backward_peak_bytes(keep, may_hold(costs, i)));
     bytes.add(saturating_subtract(costs.layers[i].residue_bytes, held_bytes(keep)));
   }
   bytes.add(-states);

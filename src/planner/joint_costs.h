@@ -32,6 +32,20 @@ inline std::int64_t held_bytes(const LayerModeCosts& mode) {
   return saturating_subtract(mode.forward_net_bytes, mode.released_bytes);
 }
 
+// What a backward needs, behind a layer that holds its output or not.
+inline std::int64_t backward_peak_bytes(const LayerModeCosts& mode, bool behind_holder) {
+  return saturating_add(mode.backward_peak_bytes, behind_holder ? mode.behind_holder_bytes : 0);
+}
+inline std::int64_t head_peak_bytes(const StepCosts& costs, bool behind_holder) {
+  return saturating_add(costs.head_peak_bytes, behind_holder ? costs.head_behind_holder_bytes : 0);
+}
+// Whether the layer before `layer` holds its output in some mode: what is planned for where its
+// mode is not known.
+inline bool may_hold(const StepCosts& costs, std::size_t layer) {
+  return layer > 0 &&
+         std::ranges::any_of(costs.layers[layer - 1].modes, &LayerModeCosts::holds_output);
+}
+
 // Layers first..last, more than one.
 struct JointRange {
   std::size_t first = 0;

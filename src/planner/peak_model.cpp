@@ -77,7 +77,10 @@ StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choic
   }
   bytes.visit(costs.return_peak_bytes);
   const std::int64_t until_return = bytes.peak();
-  bytes.visit(costs.head_peak_bytes);
+  const auto holds = [&](std::size_t layer) {  // the one before `layer`
+    return layer > 0 && costs.layers[layer - 1].modes[choice[layer - 1]].holds_output;
+  };
+  bytes.visit(planner::head_peak_bytes(costs, holds(choice.size())));
   bytes.add(saturating_subtract(costs.head_net_bytes, released));
   for (std::size_t last = choice.size(); last-- > 0;) {
     std::size_t first = last;
@@ -89,7 +92,7 @@ StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choic
     }
     const LayerCosts& layer = costs.layers[last];
     const LayerModeCosts& mode = layer.modes[choice[last]];
-    bytes.visit(mode.backward_peak_bytes);
+    bytes.visit(planner::backward_peak_bytes(mode, holds(last)));
     bytes.add(saturating_subtract(layer.residue_bytes, planner::held_bytes(mode)));
   }
   bytes.visit(costs.epilogue_peak_bytes);
@@ -146,15 +149,17 @@ ChainProblem to_chain(const StepCosts& costs) {
     released_before = saturating_add(released_before, most_released(layer));
   }
   const std::int64_t until_return = saturating_add(costs.return_peak_bytes, costs.returning_bytes);
-  chain.tail_bytes = saturating_add(std::max(costs.head_peak_bytes, until_return), released_before);
+  const std::int64_t head = planner::head_peak_bytes(costs, planner::may_hold(costs, count));
+  chain.tail_bytes = saturating_add(std::max(head, until_return), released_before);
 
   std::int64_t later = costs.head_net_bytes;
   for (std::size_t i = count; i-- > 0;) {
     const LayerCosts& layer = costs.layers[i];
     for (std::size_t m = 0; m < layer.modes.size(); ++m) {
       ChainMode& out = chain.layers[i][m];
-      const std::int64_t backward =
-          saturating_add(saturating_add(out.kept_bytes, later), layer.modes[m].backward_peak_bytes);
+      const std::int64_t peak =
+          planner::backward_peak_bytes(layer.modes[m], planner::may_hold(costs, i));
+      const std::int64_t backward = saturating_add(saturating_add(out.kept_bytes, later), peak);
       out.peak_bytes = std::max(out.peak_bytes, backward);
     }
     later = saturating_add(later, saturating_add(layer.gap_net_bytes, layer.residue_bytes));

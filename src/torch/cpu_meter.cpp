@@ -70,13 +70,13 @@ class CpuMeter final : public Meter {
       now = in_use_.load();
     }
     raise_peak(now);
-    record(bytes);
+    record(bytes, nullptr);
   }
 
-  void release(std::int64_t bytes, std::uint32_t forward) {
+  void release(std::int64_t bytes, std::uint32_t forward, const void* data) {
     in_use_.fetch_sub(bytes);
     const std::uint32_t latest = forwards_.load(std::memory_order_relaxed);
-    if (forward == 0 || forward == latest) record(-bytes);
+    if (forward == 0 || forward == latest) record(-bytes, data);
     if (forward == 0) return;
     if (forward == latest) {
       own_.fetch_sub(bytes);
@@ -104,8 +104,8 @@ class CpuMeter final : public Meter {
     }
   }
 
-  void record(std::int64_t delta) {
-    if (recorder_.any() && this_thread_is_recorded()) recorder_.event(delta);
+  void record(std::int64_t delta, const void* data) {
+    if (recorder_.any() && this_thread_is_recorded()) recorder_.event(delta, data);
   }
 
   void make_room(std::int64_t bytes) {
@@ -157,7 +157,7 @@ class MeteredAllocator final : public c10::Allocator {
     try {
       block = static_cast<char*>(c10::alloc_cpu(bytes + kHeaderBytes));
     } catch (...) {
-      the_meter().release(static_cast<std::int64_t>(bytes), 0);
+      the_meter().release(static_cast<std::int64_t>(bytes), 0, nullptr);
       throw;
     }
     const Header header{static_cast<std::int64_t>(bytes),
@@ -185,7 +185,7 @@ class MeteredAllocator final : public c10::Allocator {
     char* const block = static_cast<char*>(data) - kHeaderBytes;
     Header header;
     std::memcpy(&header, block, sizeof(header));
-    the_meter().release(header.bytes, header.forward);
+    the_meter().release(header.bytes, header.forward, data);
     c10::free_cpu(block);
   }
 };

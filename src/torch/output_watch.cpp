@@ -7,7 +7,8 @@ namespace pudica::hooks {
 OutputWatch::Watched OutputWatch::watched(const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.device() != device) return {};
   const c10::Storage& storage = tensor.storage();
-  return {storage.getWeakStorageImpl(), static_cast<std::int64_t>(storage.nbytes())};
+  return {storage.getWeakStorageImpl(), static_cast<std::int64_t>(storage.nbytes()),
+          storage.data()};
 }
 
 bool OutputWatch::contains(const std::vector<Watched>& all, const Watched& one) {
@@ -54,8 +55,12 @@ void OutputWatch::begins(std::int32_t layer) {
   ends();
   const auto found = layers_.find(layer);
   if (found == layers_.end()) return;
-  std::erase_if(found->second.outputs,
-                [](const Watched& output) { return output.storage.expired(); });
+  Layer& begun = found->second;
+  std::erase_if(begun.outputs, [&begun](const Watched& output) {
+    if (!output.storage.expired()) return false;
+    begun.gone_early.push_back(output.data);
+    return true;
+  });
   under_way_ = layer;
 }
 
@@ -75,6 +80,19 @@ void OutputWatch::ends() {
 std::int64_t OutputWatch::held_bytes(std::int32_t layer) const {
   const auto found = layers_.find(layer);
   return found == layers_.end() ? 0 : found->second.held_bytes;
+}
+
+std::vector<const void*> OutputWatch::gone_early(std::int32_t layer) const {
+  const auto found = layers_.find(layer);
+  return found == layers_.end() ? std::vector<const void*>() : found->second.gone_early;
+}
+
+std::vector<const void*> OutputWatch::places(std::int32_t layer) const {
+  std::vector<const void*> places;
+  const auto found = layers_.find(layer);
+  if (found == layers_.end()) return places;
+  for (const Watched& output : found->second.outputs) places.push_back(output.data);
+  return places;
 }
 
 std::int64_t OutputWatch::left_bytes(std::int32_t layer) const {

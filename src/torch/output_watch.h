@@ -30,17 +30,23 @@ class OutputWatch {
   // Bytes of what the layer read that outlive its backward, where the next layer reads its outputs
   // instead. Nothing of what a layer made.
   [[nodiscard]] std::int64_t left_bytes(std::int32_t layer) const;
+  // Where the memory of those outputs was that were gone before the layer's own backward.
+  [[nodiscard]] std::vector<const void*> gone_early(std::int32_t layer) const;
+  // Of what the layer made: where to watch for its end.
+  [[nodiscard]] std::vector<const void*> places(std::int32_t layer) const;
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
   struct Watched {
     WeakStorage storage{c10::intrusive_ptr<c10::StorageImpl>()};
     std::int64_t bytes = 0;
+    const void* data = nullptr;
   };
   struct Layer {
     std::vector<Watched> inputs;  // in order; without a storage where there is none to watch
     std::vector<Watched> outputs;
     std::vector<Watched> given;  // read where the next layer reads outputs; made by no layer
+    std::vector<const void*> gone_early;
     std::int64_t held_bytes = 0;
     std::int64_t left_bytes = 0;
   };

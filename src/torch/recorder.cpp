@@ -11,7 +11,36 @@ void Recorder::clear() {
   const std::lock_guard lock(mutex_);
   count_.store(0);
   returned_.store(kNone);
+  watching_.store(0);
   marks_.clear();
+}
+
+void Recorder::watch(const void* data) {
+  const std::size_t count = watching_.load(std::memory_order_relaxed);
+  if (data == nullptr || count >= kMostWatched) return;
+  watched_[count].data.store(data, std::memory_order_relaxed);
+  watched_[count].freed_at.store(kNone, std::memory_order_relaxed);
+  watching_.store(count + 1, std::memory_order_release);
+}
+
+// The same address may be freed, used again, watched again.
+void Recorder::note_freed(const void* data, std::int64_t index) {
+  const std::size_t count = watching_.load(std::memory_order_acquire);
+  for (std::size_t i = count; i-- > 0;) {
+    if (watched_[i].data.load(std::memory_order_relaxed) != data) continue;
+    std::int64_t none = kNone;
+    watched_[i].freed_at.compare_exchange_strong(none, index);
+    return;
+  }
+}
+
+std::int64_t Recorder::freed_at(const void* data) const {
+  const std::size_t count = watching_.load(std::memory_order_acquire);
+  for (std::size_t i = count; i-- > 0;) {
+    if (watched_[i].data.load(std::memory_order_relaxed) == data)
+      return watched_[i].freed_at.load();
+  }
+  return kNone;
 }
 
 void Recorder::mark(MarkKind kind, std::int32_t layer) {

@@ -1,7 +1,9 @@
 // Recorder: the allocations and frees of one step in order, with marks between its segments.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -35,18 +37,27 @@ struct Mark {
 // the capacity are dropped and overflowed() says so.
 class Recorder {
  public:
+  static constexpr std::int64_t kNone = -1;
+
   explicit Recorder(std::size_t event_capacity);
 
   void clear();
   // What marks read from now on. The training thread, between steps.
   void set_timer(WorkTimer timer);
-  // delta: bytes allocated (+) or freed (-). Lock-free.
-  void event(std::int64_t delta) {
+  // delta: bytes allocated (+) or freed (-) at `data`. Lock-free.
+  void event(std::int64_t delta, const void* data) {
     const std::int64_t index = count_.fetch_add(1, std::memory_order_relaxed);
     if (index < static_cast<std::int64_t>(events_.size())) {
       events_[static_cast<std::size_t>(index)] = delta;
     }
+    if (delta < 0 && watching_.load(std::memory_order_acquire) > 0) note_freed(data, index);
   }
+  // From now on the event that frees `data` will be known, the first one; the training thread. No
+  // more than kMostWatched: others are passed over.
+  static constexpr std::size_t kMostWatched = 512;
+  void watch(const void* data);
+  // The event that freed what was watched there last; kNone: it is live, or was not watched.
+  [[nodiscard]] std::int64_t freed_at(const void* data) const;
   void mark(MarkKind kind, std::int32_t layer);
   // What the user held of the step before is freed; the first call after clear() counts. Lock-free.
   void forward_returned() {
@@ -54,7 +65,6 @@ class Recorder {
     returned_.compare_exchange_strong(none, count_.load(std::memory_order_relaxed));
   }
   // Events recorded before that; kNone: it did not happen.
-  static constexpr std::int64_t kNone = -1;
   [[nodiscard]] std::int64_t returned() const { return returned_.load(); }
 
   [[nodiscard]] bool overflowed() const {
@@ -64,7 +74,15 @@ class Recorder {
   [[nodiscard]] std::vector<Mark> marks() const;
 
  private:
+  struct Watched {
+    std::atomic<const void*> data{nullptr};
+    std::atomic<std::int64_t> freed_at{kNone};
+  };
+  void note_freed(const void* data, std::int64_t index);
+
   std::vector<std::int64_t> events_;
+  std::array<Watched, kMostWatched> watched_;
+  std::atomic<std::size_t> watching_{0};
   std::atomic<std::int64_t> count_{0};
   std::atomic<std::int64_t> returned_{kNone};
   mutable std::mutex mutex_;
@@ -79,8 +97,8 @@ class RecorderSlot {
   void set(Recorder* recorder);
 
   [[nodiscard]] bool any() const { return recorder_.load(std::memory_order_relaxed) != nullptr; }
-  void event(std::int64_t delta) {
-    write([delta](Recorder& recorder) { recorder.event(delta); });
+  void event(std::int64_t delta, const void* data) {
+    write([delta, data](Recorder& recorder) { recorder.event(delta, data); });
   }
   void forward_returned() {
     write([](Recorder& recorder) { recorder.forward_returned(); });

@@ -156,10 +156,23 @@ std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure
     const Call& call = calls_[i];
     const bool joined = call.joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
     const bool revoked = state_->was_revoked(layer);
-    recorded.push_back({call.layer_class, structure.layers[i].variant, call.mode,
-                        joined || revoked || call.taken_back, call.joined, call.collected,
-                        call.on_trial, call.no_gradient, outputs.held_bytes(layer),
-                        outputs.left_bytes(layer), state_->recovery(layer), call.forward});
+    recorded.push_back({call.layer_class,
+                        structure.layers[i].variant,
+                        call.mode,
+                        joined || revoked || call.taken_back,
+                        call.joined,
+                        call.collected,
+                        call.on_trial,
+                        call.no_gradient,
+                        outputs.held_bytes(layer),
+                        outputs.left_bytes(layer),
+                        {},
+                        state_->recovery(layer),
+                        call.forward});
+    for (const void* const place : outputs.gone_early(layer)) {
+      const std::int64_t event = state_->recorder().freed_at(place);
+      if (event != Recorder::kNone) recorded.back().early_frees.push_back(event);
+    }
   }
   return recorded;
 }

@@ -6,6 +6,15 @@
 namespace pudica::hooks {
 namespace {
 
+void set_sums(SegmentSample& sample) {
+  sample.net_bytes = 0;
+  sample.peak_bytes = 0;
+  for (const std::int64_t delta : sample.deltas) {
+    sample.net_bytes += delta;
+    sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
+  }
+}
+
 // Reads marks in order and adds one observation a segment.
 class ProfileBuilder {
  public:
@@ -49,10 +58,7 @@ class ProfileBuilder {
     if (first != 0) sample.deltas.push_back(first);
     sample.deltas.insert(sample.deltas.end(), events.begin(), events.end());
     if (last != 0) sample.deltas.push_back(last);
-    for (const std::int64_t delta : sample.deltas) {
-      sample.net_bytes += delta;
-      sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
-    }
+    set_sums(sample);
     WorkTime time;
     time.add(begin.time, end.time);
     add(std::move(observation), std::move(time));
@@ -61,6 +67,23 @@ class ProfileBuilder {
   void add(SegmentObservation observation, WorkTime time) {
     observations_.push_back(std::move(observation));
     times_.push_back(std::move(time));
+  }
+
+  // For the segment added last, which begins with `begin`: as if the layer before it had held what
+  // it let go of.
+  void add_behind_holder(const Mark& begin, const RecordedCall& before, std::size_t moved_in) {
+    SegmentObservation& observation = observations_.back();
+    SegmentSample held = observation.sample;
+    std::int64_t freed = 0;
+    for (const std::int64_t event : before.early_frees) {
+      const std::int64_t index = event - begin.event + static_cast<std::int64_t>(moved_in);
+      if (event < begin.event || index >= static_cast<std::int64_t>(held.deltas.size())) continue;
+      freed += std::exchange(held.deltas[static_cast<std::size_t>(index)], 0);
+    }
+    if (freed == 0) return;
+    held.deltas.push_back(freed);
+    set_sums(held);
+    observation.behind_holder = std::move(held);
   }
 
   [[nodiscard]] SegmentKey step_key(SegmentKind kind) const {
@@ -111,9 +134,14 @@ class ProfileBuilder {
       if (next == nullptr) return false;
       const std::int64_t held = -calls_[i].held_output_bytes;
       if (border == nullptr) {
-        if (!calls_[i].joined) add_head(*next, held);
+        if (!calls_[i].joined) {
+          add_head(*next, held);
+          add_behind_holder(*forward_end_, calls_[i], 0);
+        }
       } else if (input_border == nullptr) {
-        finish_layer(lowest, *border, *next, held);
+        if (finish_layer(lowest, *border, *next, held)) {
+          add_behind_holder(*border, calls_[i], calls_[lowest].held_output_bytes != 0 ? 1 : 0);
+        }
       } else {
         const std::int64_t left = calls_[lowest].left_input_bytes;
         finish_layer(lowest, *border, *input_border, -left);
@@ -166,9 +194,10 @@ class ProfileBuilder {
     return true;
   }
 
-  void finish_layer(std::size_t i, const Mark& begin, const Mark& end, std::int64_t last) {
+  // False: the layer's backward tells nothing.
+  bool finish_layer(std::size_t i, const Mark& begin, const Mark& end, std::int64_t last) {
     const RecordedCall& call = calls_[i];
-    if (call.disturbed || call.on_trial) return;
+    if (call.disturbed || call.on_trial) return false;
     const Mode::Kind kind = call.mode.kind;
     const bool recovers = kind == Mode::Kind::kSelective || kind == Mode::Kind::kOffload;
     if (recovers && !call.recovery.empty()) {
@@ -178,6 +207,8 @@ class ProfileBuilder {
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
     add(key, static_cast<std::int32_t>(i), begin, end, call.held_output_bytes, last);
+    observations_.back().held_output_bytes = call.held_output_bytes;
+    return true;
   }
 
   void add_empty_backward(std::size_t i) {

@@ -31,6 +31,8 @@ struct RecordedCall {
   // it is over: see OutputWatch.
   std::int64_t held_output_bytes = 0;
   std::int64_t left_input_bytes = 0;
+  // Events that freed the others of its outputs.
+  std::vector<std::int64_t> early_frees;
   WorkTime recovery;  // by tape, or by running it again; from the host with `offload`
   WorkTime forward;   // without what its frame did at its end
 };
@@ -50,10 +52,11 @@ struct StepProfile {
 // The segments that the marks show cleanly. Where a layer holds its output itself, the output
 // is taken to be freed where others free theirs, right before the layer's backward, and to
 // be allocated again in it: what a layer leaves is the same then whatever its neighbours do, and no
-// highest point moves. Forward segments are given whenever the
-// forward is complete; head, backward and the rest only if the borders came in the order of a chain
-// (last layer first). `shares_backward`: the backward goes on to forwards before this one, whose
-// own is not told. Empty if the recorder overflowed.
+// highest point moves. Where it lets go of its output earlier, while the backward before its own is
+// under way, that backward is told as it would have been otherwise as well. Forward segments are
+// given whenever the forward is complete; head, backward and the rest only if the borders came in
+// the order of a chain (last layer first). `shares_backward`: the backward goes on to forwards
+// before this one, whose own is not told. Empty if the recorder overflowed.
 StepProfile build_profile(const Recorder& recorder, const std::vector<RecordedCall>& calls,
                           bool gradients_present, bool shares_backward);
 

@@ -100,6 +100,7 @@ void StepState::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,
                      at::Device device) {
   const std::lock_guard lock(mutex_);
   outputs_.made(layer, outputs, device);
+  for (const void* const place : outputs_.places(layer)) recorder_.watch(place);
 }
 
 OutputWatch StepState::outputs() const {

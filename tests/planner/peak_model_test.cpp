@@ -35,6 +35,28 @@ TEST(StepPeakBytes, FollowsTheFormulaSegmentBySegment) {
   EXPECT_EQ(step_peak_bytes(by_hand(), std::vector<std::uint8_t>{1, 0}), 162);
 }
 
+TEST(StepPeakBytes, BackwardsBehindAHolderNeedMore) {
+  StepCosts costs = by_hand();
+  costs.layers[1].modes[0].behind_holder_bytes = 9;
+  costs.head_behind_holder_bytes = 200;
+  EXPECT_EQ(step_peak_bytes(costs, std::vector<std::uint8_t>{0, 0}), 236);
+  costs.layers[0].modes[0].holds_output = true;
+  EXPECT_EQ(step_peak_bytes(costs, std::vector<std::uint8_t>{0, 0}), 245);
+  EXPECT_EQ(step_peak_bytes(costs, std::vector<std::uint8_t>{1, 0}), 162)
+      << "run again it does not";
+  costs.layers[1].modes[0].holds_output = true;
+  EXPECT_EQ(step_peak_bytes(costs, std::vector<std::uint8_t>{1, 0}), 335) << "the head";
+}
+
+// Who plans does not know what the layer before will do.
+TEST(ToChain, IsBoundForBothKindsOfNeighbours) {
+  StepCosts costs = by_hand();
+  costs.layers[1].modes[0].behind_holder_bytes = 9;
+  const std::int64_t without = to_chain(costs).chain.layers[1][0].peak_bytes;
+  costs.layers[0].modes[0].holds_output = true;
+  EXPECT_EQ(to_chain(costs).chain.layers[1][0].peak_bytes, without + 9);
+}
+
 TEST(StepPeakBytes, CountsTheOptimizerAboveWhatTheStepLeaves) {
   StepCosts costs = by_hand();
   costs.optimizer_peak_bytes = 1000;

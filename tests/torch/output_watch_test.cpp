@@ -28,6 +28,21 @@ TEST(OutputWatch, TellsWhatGoesWithItsOwnBackward) {
   EXPECT_EQ(watch.held_bytes(2), 0) << "never called";
 }
 
+TEST(OutputWatch, TellsWhereWhatWentEarlyWas) {
+  OutputWatch watch;
+  at::Tensor early = at::empty({4});
+  const at::Tensor late = at::empty({8});
+  const void* const place = early.storage().data();
+  watch.called(0, {}, kCpu);
+  watch.made(0, {early, late}, kCpu);
+  EXPECT_EQ(watch.places(0), (std::vector<const void*>{place, late.storage().data()}));
+  watch.called(1, {early, late}, kCpu);
+  early = at::Tensor();
+  watch.begins(0);
+  EXPECT_EQ(watch.gone_early(0), std::vector<const void*>{place});
+  EXPECT_TRUE(watch.gone_early(1).empty());
+}
+
 TEST(OutputWatch, WhatOutlivesItsBackwardIsSomebodyElses) {
   OutputWatch watch;
   const at::Tensor output = at::empty({4});

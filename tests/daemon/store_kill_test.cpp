@@ -1,7 +1,10 @@
-// A process is killed (SIGKILL) while it writes, at random instants: the store opens every time,
-// undamaged, with every transaction that was acknowledged before.
+// A process is killed (SIGKILL) while it writes, after a random number of writes: the store opens
+// every time, undamaged, with every transaction that was acknowledged before.
+#include <array>
+#include <poll.h>
 #include <random>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,17 +34,56 @@ namespace {
   }
 }
 
-// Runs a writer and kills it `delay` after its first acknowledgement. Returns the transactions it
-// acknowledged.
-int run_and_kill(const std::string& path, int first, std::chrono::microseconds delay) {
+// What happens to the files of a folder: the instants at which a test may kill.
+class Changes {
+ public:
+  explicit Changes(const std::string& folder) : events_(::inotify_init1(IN_CLOEXEC)) {
+    EXPECT_GE(::inotify_add_watch(events_, folder.c_str(), IN_ALL_EVENTS), 0);
+  }
+  ~Changes() { ::close(events_); }
+  Changes(const Changes&) = delete;
+  Changes& operator=(const Changes&) = delete;
+
+  // Until there were so many more, or nobody has the other end of the pipe `until` open.
+  void wait(std::uint64_t count, int until) {
+    const std::uint64_t wanted = seen_ + count;
+    while (seen_ < wanted) {
+      std::array<pollfd, 2> ready{{{events_, POLLIN, 0}, {until, 0, 0}}};
+      if (::poll(ready.data(), ready.size(), -1) < 0) continue;
+      if ((ready[0].revents & POLLIN) != 0) {
+        read();
+      } else if ((ready[1].revents & POLLHUP) != 0) {
+        return;
+      }
+    }
+  }
+
+ private:
+  void read() {
+    alignas(inotify_event) std::array<char, 4096> buffer;
+    const ssize_t got = ::read(events_, buffer.data(), buffer.size());
+    for (ssize_t at = 0; at < got; ++seen_) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
+      at += static_cast<ssize_t>(sizeof(inotify_event)) + event->len;
+    }
+  }
+
+  int events_;
+  std::uint64_t seen_ = 0;
+};
+
+// Runs a writer and kills it so many changes of the folder after its first acknowledgement. Returns
+// the transactions it acknowledged.
+int run_and_kill(const TemporaryFolder& folder, int first, std::uint64_t changes) {
+  Changes seen(folder.file(""));
   int ends[2] = {-1, -1};
   EXPECT_EQ(::pipe(ends), 0);
   const pid_t child = ::fork();
-  if (child == 0) write_until_killed(path, ends[1], first);
+  if (child == 0) write_until_killed(folder.file("store.db"), ends[1], first);
   ::close(ends[1]);
   char byte = 0;
   int acknowledged = static_cast<int>(::read(ends[0], &byte, 1));
-  ::usleep(static_cast<useconds_t>(delay.count()));
+  seen.wait(changes, ends[0]);
   EXPECT_EQ(::kill(child, SIGKILL), 0);
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
@@ -57,7 +99,7 @@ TEST(StoreKill, OpensAfterEveryKillWithWhatWasAcknowledged) {
   std::mt19937_64 random(5);
   int next = 0;
   for (int round = 0; round < 40; ++round) {
-    const int acknowledged = run_and_kill(path, next, std::chrono::microseconds(random() % 30000));
+    const int acknowledged = run_and_kill(folder, next, random() % 300);
     ASSERT_GT(acknowledged, 0);
     const auto store = open_store(path);
     ASSERT_NE(store, nullptr);
@@ -75,14 +117,19 @@ TEST(StoreKill, OpensAfterKillsDuringTheFirstOpening) {
   for (int round = 0; round < 20; ++round) {
     const TemporaryFolder folder;
     const std::string path = folder.file("store.db");
+    Changes seen(folder.file(""));
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
     if (child == 0) {
       StoreOptions options;
       options.path = path;
       ::_exit(Store::open(options) ? 0 : 1);
     }
-    ::usleep(static_cast<useconds_t>(random() % 12000));
+    ::close(ends[1]);
+    seen.wait(random() % 60, ends[0]);
     ::kill(child, SIGKILL);
+    ::close(ends[0]);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     const auto store = open_store(path);

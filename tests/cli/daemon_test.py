@@ -7,12 +7,12 @@ import os
 import signal
 import socket
 import subprocess
-import time
 
 import jsonschema
 import pytest
 
 from conftest import DEADLINE_S, RECORD, ROOT, Cli, a_plan, clean_environment
+from waiting import wait_for
 
 DAEMON = os.environ["PUDICAD"]
 STATE_OF_RECORD = os.environ["PUDICA_STATE_OF_RECORD"]
@@ -83,9 +83,12 @@ def pudicad(folder):
     path = str(folder / "run" / "pudicad.sock")
     process = subprocess.Popen([DAEMON, "--socket", path, "--database", str(folder / "db")],
                                env=clean_environment({}), stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + DEADLINE_S
-    while Cli(path)("status").code == 3:
-        assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+
+    def answers():
+        assert process.poll() is None, process.stderr.read()
+        return Cli(path)("status").code != 3
+
+    wait_for("pudicad to answer", answers)
     yield path
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=DEADLINE_S) == 0, process.stderr.read()

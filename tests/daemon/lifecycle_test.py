@@ -10,7 +10,8 @@ import threading
 
 import pudicad
 import pytest
-from pudicad import Daemon, wait_until
+from pudicad import Daemon
+from waiting import wait_for
 
 
 def run(*arguments, **more):
@@ -58,8 +59,8 @@ def test_signal_ends_it_with_waiting_polls_and_stalled_clients(how):
             poll.start()
         with pudicad.connect(daemon.socket) as stalled:
             stalled.sendall(b"GET /v1/runs HT")
-            wait_until(lambda: b"pudica_daemon_open_connections 7" in daemon.get("/metrics").body,
-                       "polls wait")
+            wait_for("polls to wait", lambda: b"pudica_daemon_open_connections 7" in daemon.get(
+                "/metrics").body)
             assert daemon.stop(how) == 0
         for poll in polls:
             poll.join()
@@ -118,19 +119,19 @@ def test_sighup_reloads_and_refuses_a_bad_file():
         assert timeout() == 15
         daemon.write_config({"run_timeout_seconds": 7, "groups": {"g": 2000}})
         daemon.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "configuration reloaded" in daemon.log, "the new file in the log")
+        wait_for("the new file in the log", lambda: "configuration reloaded" in daemon.log)
         assert timeout() == 7
         assert daemon.get("/v1/runs").json()["groups"][0]["total_bytes"] == 2000
         daemon.write_config("{not json")
         daemon.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "configuration refused" in daemon.log, "the refusal in the log")
+        wait_for("the refusal in the log", lambda: "configuration refused" in daemon.log)
         assert timeout() == 7
 
 
 def test_silent_run_leaves():
     with Daemon(config={"run_timeout_seconds": 1}) as daemon:
         run_id = daemon.register("silent")
-        wait_until(lambda: not daemon.get("/v1/runs").json()["runs"], "the run is lost")
+        wait_for("the run to be lost", lambda: not daemon.get("/v1/runs").json()["runs"])
         assert daemon.events(run_id).status == 404
         assert daemon.get(f"/v1/runs/{run_id}").json()["state"] == "lost"
 

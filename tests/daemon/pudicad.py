@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import typing
+
+from waiting import wait_for
 
 PUDICAD = os.environ.get("PUDICAD", "pudicad")
 DEADLINE = 20  # seconds; a busy machine, not a target
@@ -21,17 +22,6 @@ class Reply(typing.NamedTuple):
 
     def json(self):
         return json.loads(self.body)
-
-
-def wait_until(condition, what, seconds=DEADLINE):
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
-        time.sleep(0.01)
 
 
 def connect(address, timeout=DEADLINE):
@@ -118,7 +108,7 @@ class Daemon:
         with open(os.path.join(self.folder.name, "log"), "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.command(), stderr=log, stdin=subprocess.DEVNULL,
                                             env=self.environment)
-        wait_until(self.answers, "pudicad answers")
+        wait_for("pudicad to answer", self.answers)
         return self
 
     def answers(self):
@@ -156,8 +146,8 @@ class Daemon:
 
     def tcp(self):
         """(host, port) of the TCP listener, from the log, which may come after the first answer."""
-        found = wait_until(lambda: re.search(r"listening: at=([^/\s]+):(\d+)\n", self.log),
-                           "the TCP listener in the log")
+        found = wait_for("the TCP listener in the log",
+                         lambda: re.search(r"listening: at=([^/\s]+):(\d+)\n", self.log))
         return found[1], int(found[2])
 
     def register(self, name="train", **more):

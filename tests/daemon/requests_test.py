@@ -5,7 +5,8 @@ import threading
 
 import pudicad
 import pytest
-from pudicad import Daemon, wait_until
+from pudicad import Daemon
+from waiting import wait_for
 
 
 @pytest.fixture(name="daemon", scope="module")
@@ -146,12 +147,12 @@ def test_connections_beyond_the_limit_are_refused():
         def refused():
             return pudicad.ask(small.socket, "GET", "/v1/version")
 
-        reply = wait_until(lambda: (lambda r: r if r.status == 503 else None)(refused()),
-                           "a refusal")
+        reply = wait_for("a refusal",
+                         lambda: (lambda r: r if r.status == 503 else None)(refused()))
         assert error_code(reply) == "unavailable"
         for connection in waiting:
             connection.close()
-        wait_until(lambda: refused().status == 200, "room again")
+        wait_for("room again", lambda: refused().status == 200)
 
 
 def test_runs_beyond_the_limit_are_refused():

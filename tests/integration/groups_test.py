@@ -12,7 +12,8 @@ import subprocess
 import pytest
 
 import conftest
-from daemon_support import daemon, processes, wait_for
+from daemon_support import daemon, processes
+from waiting import wait_for
 
 LONG = 256
 LENDER = [*range(12, 21)] * 1500 + [LONG]

@@ -4,12 +4,12 @@ import json
 import os
 import pathlib
 import re
-import time
 import urllib.request
 
 import pytest
 from real_daemon import RealDaemon
 from simulated_runs import MIB, SimulatedRun
+from waiting import wait_for
 
 ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
 PUDICAD = os.environ.get("PUDICAD", "")
@@ -53,11 +53,12 @@ def test_every_metric_is_served():
         daemon.push(run_id, [run.step() for _ in range(20)])
         daemon.push(run_id, [{"type": "snapshot", "snapshot": run.snapshot()}])
         wanted = {name for text in expressions() + queries() for name in METRIC.findall(text)}
-        deadline = time.monotonic() + 20
-        while True:
+
+        def are_served():
             with urllib.request.urlopen(f"{daemon.address}/metrics", timeout=30) as answer:
-                served = {line.split("{")[0].split(" ")[0]
-                          for line in answer.read().decode().splitlines() if line[:1] != "#"}
-            if wanted <= served or time.monotonic() > deadline:
-                break
-        assert wanted - served == set()
+                lines = answer.read().decode().splitlines()
+            served = {line.split("{")[0].split(" ")[0] for line in lines if line[:1] != "#"}
+            print("missing:", wanted - served)
+            return wanted <= served
+
+        wait_for("every metric", are_served)

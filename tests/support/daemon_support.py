@@ -8,12 +8,12 @@ import random
 import signal
 import socket
 import subprocess
-import time
 
 import pytest
 
+from waiting import PATIENCE_S, wait_for
+
 PROGRAM = os.environ["PUDICA_DAEMON"]
-PATIENCE_S = 60
 
 
 class _Connection(http.client.HTTPConnection):
@@ -25,17 +25,6 @@ class _Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self.path))
-
-
-def wait_for(what, condition, patience_s=PATIENCE_S):
-    """The first true value of `condition()`; fails naming `what` where there is none."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"waited {patience_s} s for {what}"
-        time.sleep(0.02)
 
 
 class Daemon:
@@ -109,8 +98,8 @@ def daemon(tmp_path):
 
 @pytest.fixture
 def instants():
-    """Random numbers that are others each time, repeatable by their seed."""
-    seed = int(os.environ.get("PUDICA_TEST_SEED", random.randrange(1 << 30)))
+    """Random numbers; PUDICA_TEST_SEED for others."""
+    seed = int(os.environ.get("PUDICA_TEST_SEED", 1))
     print(f"seed {seed} (PUDICA_TEST_SEED)")
     return random.Random(seed)
 

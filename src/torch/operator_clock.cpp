@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 
+#include <ATen/Parallel.h>
 #include <ATen/Tensor.h>
 #include <ATen/record_function.h>
 
@@ -87,13 +89,14 @@ double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> argument
   return 2 * elements(*left) * size_along(*right, product->dimension);
 }
 
-std::atomic<std::int64_t>& picoseconds() {
+// Whole ones: between two readings passes the same whatever was counted before.
+std::atomic<std::int64_t>& nanoseconds() {
   static std::atomic<std::int64_t> counted{0};
   return counted;
 }
 
 // Operators that others call are part of them: how a call is taken apart differs between
-// processors.
+// processors, and between numbers of threads that share it.
 int& operators_open() {
   static thread_local int open = 0;
   return open;
@@ -106,11 +109,11 @@ bool is_operator(const at::RecordFunction& function) {
 
 std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& function) {
   if (!is_operator(function)) return nullptr;
-  if (operators_open()++ > 0) return nullptr;
+  if (operators_open()++ > 0 || at::in_parallel_region()) return nullptr;
   const OperatorLoad load = load_of(function.name(), function.inputs());
   const double seconds =
       kSecondsPerOperator + load.flops / kFlopsPerSecond + load.bytes / kBytesPerSecond;
-  picoseconds().fetch_add(static_cast<std::int64_t>(1e12 * seconds));
+  nanoseconds().fetch_add(std::llround(1e9 * seconds));
   return nullptr;
 }
 
@@ -129,7 +132,7 @@ class OperatorClock final : public WorkClock {
   OperatorClock& operator=(const OperatorClock&) = delete;
 
   [[nodiscard]] double seconds() noexcept override {
-    return 1e-12 * static_cast<double>(picoseconds().load());
+    return 1e-9 * static_cast<double>(nanoseconds().load());
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,13 +36,14 @@ class HostInstant {
   // A reading of a clock that is set in place of the host's.
   static HostInstant at(double seconds) noexcept {
     HostInstant instant;
-    const std::chrono::duration<double> since_begin(seconds);
-    instant.wall_ = std::chrono::steady_clock::time_point(
-        std::chrono::duration_cast<std::chrono::steady_clock::duration>(since_begin));
+    instant.cpu_ns_ = std::llround(1e9 * seconds);
+    instant.wall_ =
+        std::chrono::steady_clock::time_point(std::chrono::nanoseconds(instant.cpu_ns_));
     instant.thread_ = pthread_self();
-    instant.cpu_ns_ = static_cast<std::int64_t>(1e9 * seconds);
     return instant;
   }
+
+  [[nodiscard]] std::chrono::steady_clock::time_point wall() const noexcept { return wall_; }
 
   // What passed since `begin`, whoever worked: of work on another device, waited for.
   [[nodiscard]] double passed_since(const HostInstant& begin) const noexcept {

@@ -3,10 +3,12 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "torch/session_fixture.h"
+#include "torch/work_clock.h"
 
 namespace pudica::testing {
 namespace {
@@ -60,6 +62,32 @@ TEST(OperatorClock, TellsTheSameOfTheSameWork) {
   EXPECT_NEAR(taken(work), once, 1e-11);
   EXPECT_NEAR(taken([&work] { std::thread(work).join(); }), once, 1e-11);
   EXPECT_GT(taken([&x] { static_cast<void>(at::mm(x, at::randn({32, 4096}))); }), 2 * once);
+}
+
+// To the last bit, or a tie between two plans would go this way or that.
+TEST(OperatorClock, WhatPassesDoesNotDependOnWhatPassedBefore) {
+  const auto clock = operator_clock();
+  const hooks::HostClock host(clock);
+  const at::Tensor x = at::randn({3, 7});
+  const auto once = [&] {
+    const hooks::HostInstant begin = host.now();
+    static_cast<void>(at::mm(x, x.t()).tanh());
+    return host.now().seconds_since(begin);
+  };
+  const double first = once();
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(once(), first) << i;
+}
+
+TEST(OperatorClock, TellsTheSameHoweverManyThreadsShareTheWork) {
+  const int threads = at::get_num_threads();
+  const at::Tensor x = at::randn({8, 3, 20, 20}, at::kDouble);
+  const at::Tensor weight = at::randn({4, 3, 3, 3}, at::kDouble);
+  const auto work = [&] { static_cast<void>(at::conv2d(x, weight)); };
+  at::set_num_threads(1);
+  const double alone = taken(work);
+  at::set_num_threads(4);
+  EXPECT_NEAR(taken(work), alone, 1e-11);
+  at::set_num_threads(threads);
 }
 
 class OperatorClockInSteps : public SessionTest {

@@ -15,6 +15,8 @@ namespace {
 using Clock = TransferLink::Clock;
 
 constexpr std::size_t kAlignment = 64;
+// Of a copy in memory, where the clock is set: as an operator clock reckons what is read.
+constexpr double kCopiedBytesPerSecond = 1e10;
 
 class MemoryCopy final : public HostCopy {
  public:
@@ -50,19 +52,19 @@ class MemoryCopy final : public HostCopy {
 
 class SimulatedHostTier final : public HostTier {
  public:
-  explicit SimulatedHostTier(const OffloadOptions& options)
+  SimulatedHostTier(const OffloadOptions& options, HostClock clock)
       : pool_(std::make_shared<HostPool>(options.host_bytes)),
+        clock_(std::move(clock)),
         out_(options.simulated_bytes_per_second),
         back_(options.simulated_bytes_per_second) {}
 
   std::unique_ptr<HostCopy> store(const c10::Storage& storage) override {
-    const Clock::time_point begin = Clock::now();
+    const Clock::time_point begin = now();
     if (!storage.device().is_cpu() || storage.nbytes() == 0) return nullptr;
     auto copy = MemoryCopy::make(pool_, storage.nbytes());
-    if (copy) std::memcpy(copy->memory(), storage.data(), storage.nbytes());
-    const std::lock_guard lock(mutex_);
-    if (copy) out_.begin(static_cast<std::int64_t>(storage.nbytes()), begin);
-    out_seconds_ += since(begin);
+    if (!copy) return nullptr;
+    std::memcpy(copy->memory(), storage.data(), storage.nbytes());
+    count(out_, static_cast<std::int64_t>(storage.nbytes()), begin);
     return copy;
   }
 
@@ -72,47 +74,66 @@ class SimulatedHostTier final : public HostTier {
            std::memcmp(held.memory(), storage.data(), held.bytes()) == 0;
   }
 
-  double fence() override { return wait_for(out_, out_seconds_); }
+  double fence() override { return wait_for(out_); }
 
   c10::Storage load(const HostCopy& copy) override {
-    const Clock::time_point begin = Clock::now();
+    const Clock::time_point begin = now();
     const auto& from = static_cast<const MemoryCopy&>(copy);
     c10::Storage storage(c10::Storage::use_byte_size_t(), from.bytes(), c10::GetCPUAllocator());
     std::memcpy(storage.mutable_data(), from.memory(), from.bytes());
-    const std::lock_guard lock(mutex_);
-    back_.begin(static_cast<std::int64_t>(from.bytes()), begin);
-    back_seconds_ += since(begin);
+    count(back_, static_cast<std::int64_t>(from.bytes()), begin);
     return storage;
   }
 
-  double arrive() override { return wait_for(back_, back_seconds_); }
+  double arrive() override { return wait_for(back_); }
 
   [[nodiscard]] HostPool& pool() override { return *pool_; }
 
  private:
-  static double since(Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+  struct Direction {
+    explicit Direction(double bytes_per_second) : link(bytes_per_second) {}
+    TransferLink link;
+    double copying_seconds = 0;  // not yet told
+  };
+
+  [[nodiscard]] Clock::time_point now() const { return clock_.now().wall(); }
+  [[nodiscard]] static double seconds_of(Clock::duration duration) {
+    return std::chrono::duration<double>(duration).count();
+  }
+
+  void count(Direction& direction, std::int64_t bytes, Clock::time_point begin) {
+    const double took = clock_.is_set() ? static_cast<double>(bytes) / kCopiedBytesPerSecond
+                                        : seconds_of(now() - begin);
+    const std::lock_guard lock(mutex_);
+    direction.link.begin(bytes, begin + not_waited_);
+    direction.copying_seconds += took;
   }
 
   // Waits until the link is free; what the copies took is counted with it, once.
-  double wait_for(TransferLink& link, double& seconds) {
-    const Clock::time_point begin = Clock::now();
-    Clock::time_point end;
-    {
-      const std::lock_guard lock(mutex_);
-      end = link.free_at();
+  double wait_for(Direction& direction) {
+    const Clock::time_point begin = now();
+    std::unique_lock lock(mutex_);
+    const Clock::duration left = direction.link.free_at() - (begin + not_waited_);
+    double waited = 0;
+    if (left > Clock::duration::zero() && clock_.is_set()) {
+      not_waited_ += left;
+      waited = seconds_of(left);
+    } else if (left > Clock::duration::zero()) {
+      lock.unlock();
+      std::this_thread::sleep_until(begin + left);
+      waited = seconds_of(now() - begin);
+      lock.lock();
     }
-    if (end > begin) std::this_thread::sleep_until(end);
-    const std::lock_guard lock(mutex_);
-    return std::exchange(seconds, 0.0) + (end > begin ? since(begin) : 0.0);
+    return waited + std::exchange(direction.copying_seconds, 0.0);
   }
 
   std::shared_ptr<HostPool> pool_;
+  const HostClock clock_;
   std::mutex mutex_;
-  TransferLink out_;  // guarded by mutex_, like the rest
-  TransferLink back_;
-  double out_seconds_ = 0;
-  double back_seconds_ = 0;
+  Direction out_;  // guarded by mutex_, like the rest
+  Direction back_;
+  // What a clock that is set does not see.
+  Clock::duration not_waited_{0};
 };
 
 std::atomic<HostTierFactory>& cuda_factory() {
@@ -140,14 +161,16 @@ Clock::time_point TransferLink::begin(std::int64_t bytes, Clock::time_point now)
   return free_at_;
 }
 
-std::shared_ptr<HostTier> make_simulated_host_tier(const OffloadOptions& options) {
-  return std::make_shared<SimulatedHostTier>(options);
+std::shared_ptr<HostTier> make_simulated_host_tier(const OffloadOptions& options,
+                                                   const HostClock& clock) {
+  return std::make_shared<SimulatedHostTier>(options, clock);
 }
 
 void register_cuda_host_tier(HostTierFactory factory) { cuda_factory().store(factory); }
 
-std::shared_ptr<HostTier> make_host_tier(c10::Device device, const OffloadOptions& options) {
-  if (device.is_cpu()) return make_simulated_host_tier(options);
+std::shared_ptr<HostTier> make_host_tier(c10::Device device, const OffloadOptions& options,
+                                         const HostClock& clock) {
+  if (device.is_cpu()) return make_simulated_host_tier(options, clock);
   const HostTierFactory factory = cuda_factory().load();
   return device.is_cuda() && factory != nullptr ? factory(device, options) : nullptr;
 }

@@ -12,6 +12,7 @@
 
 #include "pudica/bytes.h"
 #include "pudica/torch.h"
+#include "torch/work_clock.h"
 
 namespace pudica::hooks {
 
@@ -82,10 +83,13 @@ class TransferLink {
 
 // The tier of a CPU device: memory that the meter does not count, behind a link of the bandwidth
 // that the options give. Copies are made at once, and waited for as long as the link would take.
-std::shared_ptr<HostTier> make_simulated_host_tier(const OffloadOptions& options);
+// Under a clock that is set they take what is reckoned from their bytes, and nobody waits.
+std::shared_ptr<HostTier> make_simulated_host_tier(const OffloadOptions& options,
+                                                   const HostClock& clock = {});
 
 // The tier of a device; null for one that has none (a CUDA device without pudica_torch_cuda).
-std::shared_ptr<HostTier> make_host_tier(c10::Device device, const OffloadOptions& options);
+std::shared_ptr<HostTier> make_host_tier(c10::Device device, const OffloadOptions& options,
+                                         const HostClock& clock = {});
 using HostTierFactory = std::shared_ptr<HostTier> (*)(c10::Device device,
                                                       const OffloadOptions& options);
 void register_cuda_host_tier(HostTierFactory factory);

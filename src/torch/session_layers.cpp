@@ -175,7 +175,7 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
 }
 
 const std::shared_ptr<HostTier>& Session::host_tier() {
-  if (!host_) host_ = make_host_tier(options_.device, options_.offload);
+  if (!host_) host_ = make_host_tier(options_.device, options_.offload, host_clock_);
   return host_;
 }
 

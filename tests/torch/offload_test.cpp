@@ -194,6 +194,34 @@ TEST(TransferLink, TransfersFollowEachOther) {
   EXPECT_LE(at_once.free_at(), start);
 }
 
+// Seconds as the test sets them.
+class SetClock final : public WorkClock {
+ public:
+  [[nodiscard]] double seconds() noexcept override { return now; }
+  double now = 0;
+};
+
+TEST(SimulatedHostTier, UnderASetClockCopiesTakeWhatTheirBytesDoAndNobodyWaits) {
+  const auto clock = std::make_shared<SetClock>();
+  const double kDay = 86'400;  // that nobody waits for, or the test never ends
+  const at::Tensor day_of_bytes = at::ones({1000});
+  const auto host = hooks::make_simulated_host_tier(
+      {.simulated_bytes_per_second = static_cast<double>(day_of_bytes.nbytes()) / kDay},
+      hooks::HostClock(clock));
+  const double copying = static_cast<double>(day_of_bytes.nbytes()) / 1e10;
+  const auto away = host->store(day_of_bytes.storage());
+  ASSERT_NE(away, nullptr);
+  clock->now = kDay / 4;
+  EXPECT_NEAR(host->fence(), 3 * kDay / 4 + copying, 1e-3);
+  EXPECT_EQ(host->fence(), 0) << "counted once";
+  static_cast<void>(host->load(*away));
+  static_cast<void>(host->load(*away));
+  EXPECT_NEAR(host->arrive(), 2 * kDay + 2 * copying, 1e-3);
+  static_cast<void>(host->load(*away));
+  clock->now += 2 * kDay;
+  EXPECT_NEAR(host->arrive(), copying, 1e-12) << "it came in the meantime";
+}
+
 TEST_F(SessionTest, AppliesOffloadAndMeasuresIt) {
   auto handle = attach_with(0);
   policy_->plan->revocable = false;

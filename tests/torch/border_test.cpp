@@ -4,6 +4,8 @@
 #include <map>
 #include <vector>
 
+#include <ATen/Parallel.h>
+
 #include "pudica/controller.h"
 #include "torch/session_fixture.h"
 
@@ -137,6 +139,7 @@ class ActivationStackTest : public ::testing::Test {
  protected:
   ActivationStackTest() {
     install_meter();
+    at::set_num_threads(1);  // workers of one operator allocate in any order
     for (std::size_t i = 0; i < kLayers; ++i) {
       weights_.push_back((at::randn({32, 96}) / 8).requires_grad_(true));
       weights_.push_back((at::randn({96, 32}) / 8).requires_grad_(true));
@@ -148,6 +151,7 @@ class ActivationStackTest : public ::testing::Test {
     options.policy = make_controller({});
     options.parameters = weights_;
     options.budget_bytes = Bytes(budget_bytes);
+    options.clock = operator_clock();
     return std::move(*attach(std::move(options)));
   }
 

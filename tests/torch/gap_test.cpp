@@ -5,6 +5,8 @@
 #include <map>
 #include <vector>
 
+#include <ATen/Parallel.h>
+
 #include "pudica/controller.h"
 #include "torch/session_fixture.h"
 
@@ -131,6 +133,7 @@ class EncoderDecoderTest : public ::testing::Test {
  protected:
   EncoderDecoderTest() {
     install_meter();
+    at::set_num_threads(1);  // workers of one operator allocate in any order
     embeddings_ = {at::randn({32, 32}).requires_grad_(true),
                    at::randn({32, 32}).requires_grad_(true)};
   }
@@ -172,6 +175,7 @@ class EncoderDecoderTest : public ::testing::Test {
     options.policy = make_controller({});
     options.parameters = parameters();
     options.budget_bytes = Bytes(budget_bytes);
+    options.clock = operator_clock();
     return std::move(*attach(std::move(options)));
   }
 

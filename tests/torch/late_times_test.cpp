@@ -51,6 +51,7 @@ class LateTimes : public SessionTest {
   LateTimes() {
     hooks::register_device_clock(c10::DeviceType::CPU, &SlowDevice::make);
     SlowDevice::catch_up();
+    clock_ = nullptr;
     policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});
     policy_->plan->revocable = false;
   }

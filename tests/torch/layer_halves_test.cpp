@@ -40,6 +40,7 @@ class LayerHalvesTest : public ::testing::Test {
     options.parameters = model_->parameters();
     options.budget_bytes = budget;
     options.enforcement = Enforcement::kSoft;
+    options.clock = operator_clock();
     handle_ = std::move(*attach(std::move(options)));
   }
 

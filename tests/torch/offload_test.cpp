@@ -260,6 +260,7 @@ TEST_F(SessionTest, AHostThatIsFullLeavesLayersKept) {
   options.parameters = model_->parameters();
   options.budget_bytes = Bytes(64 * kMiB);
   options.offload.host_bytes = Bytes(1);
+  options.clock = clock_;
   auto handle = attach(std::move(options));
   ASSERT_TRUE(handle.has_value());
   policy_->record = true;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "pudica/torch.h"
 #include "torch/class_menu.h"
 #include "torch/forwarding_engine.h"
 #include "torch/frame.h"
@@ -121,7 +122,8 @@ class Chain {
     if (way.store) options.registry = registry;
     if (way.taped) options.tapes = tapes_;
     options.menu_step = way.menu_step;
-    if (way.offload) options.host = hooks::make_simulated_host_tier({});
+    if (way.offload) options.host = hooks::make_simulated_host_tier({}, hooks::HostClock(clock_));
+    options.timer = hooks::WorkTimer(hooks::HostClock(clock_));
     return options;
   }
 
@@ -129,6 +131,8 @@ class Chain {
   std::uint64_t seed_;
   at::Tensor input_;
   std::int64_t freed_bytes_ = 0;
+  // Which tensors of which layers are revoked first follows from seconds.
+  std::shared_ptr<WorkClock> clock_ = operator_clock();
   std::shared_ptr<hooks::ClassTapes> tapes_ = std::make_shared<hooks::ClassTapes>();
 };
 

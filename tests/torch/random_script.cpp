@@ -154,6 +154,7 @@ class RandomScript::World {
     AttachOptions options;
     options.parameters = model.parameters();
     options.budget_bytes = budget(choice / 3);
+    options.clock = operator_clock();
     if (choice % 3 != 0) options.policy = std::make_shared<RandomPlans>(choice);
     auto handle = attach(std::move(options));
     if (!handle) throw std::logic_error(handle.error().message);

@@ -63,6 +63,7 @@ class SessionTest : public ::testing::Test {
     options.parameters = model_->parameters();
     options.budget_bytes = Bytes(budget_bytes);
     options.enforcement = enforcement;
+    options.clock = clock_;
     auto handle = attach(std::move(options));
     EXPECT_TRUE(handle.has_value());
     return std::move(*handle);
@@ -104,6 +105,8 @@ class SessionTest : public ::testing::Test {
   }
 
   std::shared_ptr<ScriptedPolicy> policy_;
+  // What is revoked first follows from seconds. Null: the device's own clock.
+  std::shared_ptr<WorkClock> clock_ = operator_clock();
   std::unique_ptr<ToyModel> model_;
   at::Tensor held_;
   StepReport report_;

@@ -312,6 +312,7 @@ TEST_F(SessionTest, AStepThatAnotherModelsStepCutsShortTeachesNothing) {
   other_policy->record = true;
   options.policy = other_policy;
   options.budget_bytes = Bytes(std::int64_t{1} << 40U);
+  options.clock = clock_;
   auto second = *attach(std::move(options));
   policy_->record = true;
   const auto expected = train_step(*first);

@@ -34,10 +34,11 @@ class BusyThread {
       : thread_([this] {
           while (!stop_.load()) {
             const at::Tensor scratch = at::empty({256});
-            begun_.store(true);
+            if (begun_.exchange(true)) continue;
+            begun_.notify_all();
           }
         }) {
-    while (!begun_.load()) std::this_thread::yield();
+    begun_.wait(false);
   }
   ~BusyThread() {
     stop_.store(true);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "pudica/torch.h"
 #include "torch/forwarding_engine.h"
 #include "torch/meter.h"
 
@@ -62,6 +63,8 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
   hooks::FrameOptions options;
   options.store = treatment != Treatment::kFull && treatment != Treatment::kNestedFull;
   if (options.store) options.registry = registry;
+  // What is revoked first follows from seconds.
+  options.timer = hooks::WorkTimer(hooks::HostClock(operator_clock()));
   if (by_tape(treatment)) {
     options.expected_recompute_us = 1e12;  // running all of it again comes last
     options.tapes = plan.tapes;
@@ -183,6 +186,7 @@ void ToyModel::clear_gradients() {
 
 StepResult run_step(ToyModel& model, const at::Tensor& input, const StepPlan& plan) {
   hooks::install_engine();
+  const auto clock = operator_clock();  // one for all frames
   const auto registry =
       plan.registry ? plan.registry : std::make_shared<hooks::Registry>(hooks::cpu_meter());
   model.clear_gradients();

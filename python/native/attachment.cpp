@@ -73,6 +73,7 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   attach_options.device = c10::Device(settings.device);
   attach_options.menu_rules = {settings.config.planner.keep_operators,
                                settings.config.planner.recompute_operators};
+  attach_options.clock = settings.clock;
   attach_options.offload.host_bytes = Bytes(settings.config.offload.host_bytes);
   if (reporting_) {
     attach_options.next_budget = [this, reporting = reporting_]() -> std::optional<Bytes> {

@@ -51,6 +51,12 @@ Settings read_settings(const std::string& text) {
   settings.fingerprint = given.at("fingerprint").get<std::string>();
   const json& policy = given.at("policy");
   if (!policy.is_null()) settings.config.policy = policy.get<std::string>();
+  const json& clock = given.at("clock");
+  if (clock == "operators") {
+    settings.clock = operator_clock();
+  } else if (!clock.is_null()) {
+    throw std::runtime_error("clock: " + clock.dump() + ", expected null or operators");
+  }
   set_log_level(settings.config.log.level);
   return settings;
 }

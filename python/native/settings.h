@@ -1,6 +1,7 @@
 // Settings: what the Python package asks of an attachment, as JSON.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "config/config.h"
@@ -12,7 +13,8 @@ namespace pudica::python {
 
 // {"budget_bytes", "hard", "device", "config" (a path or ""), "daemon" (bool or null: as
 // configured), "name", "model", "fingerprint", "policy" (null: as configured; a policy spec, or
-// "random:seed=N" for another random plan each step)}
+// "random:seed=N" for another random plan each step), "clock" (null: the device's own; "operators":
+// operator_clock())}
 struct Settings {
   Config config;
   Bytes budget_bytes{0};
@@ -22,6 +24,7 @@ struct Settings {
   std::string name;
   std::string model;  // in words
   std::string fingerprint;
+  std::shared_ptr<WorkClock> clock;  // null: the device's own
 };
 
 // Throws std::runtime_error.

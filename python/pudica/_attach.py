@@ -15,7 +15,7 @@ from torch import nn
 from . import _native
 from ._budget import Budget, from_setting, resolve
 from ._errors import AttachError, BudgetError, ConfigError, StateError, from_native
-from ._forced import forced_policy
+from ._forced import forced_clock, forced_policy
 from ._handle import Handle, attached_modules, class_id
 from ._layers import Selector, find_layers
 from ._refusals import check_layers, check_model
@@ -112,6 +112,7 @@ def attach(
         "model": f"{type(model).__name__}: {len(chosen)} layers of {type(chosen[0]).__name__}",
         "fingerprint": _fingerprint(model, chosen, device),
         "policy": forced_policy(),
+        "clock": forced_clock(),
     }
     handle = Handle(model, chosen, settings)
     try:

@@ -117,8 +117,10 @@ def attach(model: nn.Module, config: str | None, budget: int) -> Any:
     if config is None:
         return None
     import pudica
+    from pudica._forced import operator_seconds
 
-    return pudica.attach(model, budget, config=config, daemon=False)
+    with operator_seconds():
+        return pudica.attach(model, budget, config=config, daemon=False)
 
 
 def report(handle: Any, seen: list[str]) -> dict[str, Any]:

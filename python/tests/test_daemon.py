@@ -4,10 +4,10 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 
 import pytest
 import small
+from waiting import wait_for
 
 import pudica
 
@@ -28,9 +28,7 @@ def daemon(tmp_path, monkeypatch):
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )
     monkeypatch.setenv("PUDICA_SOCKET", str(socket))
-    ends = time.monotonic() + DEADLINE_S
-    while not socket.exists() and time.monotonic() < ends:
-        time.sleep(0.02)
+    wait_for("the daemon's socket", socket.exists)
     yield socket
     process.terminate()
     process.wait(DEADLINE_S)
@@ -46,23 +44,14 @@ def ask(*words):
     return done.stdout
 
 
-def wait_for(what):
-    ends = time.monotonic() + DEADLINE_S
-    while time.monotonic() < ends:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("it did not come about")
-
-
 def test_status_explain_and_budget_work_on_a_python_run(daemon):
     model = small.make()
     with pudica.attach(model, "4GiB", name="mine") as handle:
-        assert handle.stats()["daemon"]["registered"]
+        wait_for("the registration", lambda: handle.stats()["daemon"]["registered"])
         optimizer = small.train(model, 12)
         runs = wait_for(
-            lambda: [r for r in json.loads(ask("status", "--json"))["runs"] if r["step"]]
+            "the first step",
+            lambda: [r for r in json.loads(ask("status", "--json"))["runs"] if r["step"]],
         )
         assert runs[0]["name"] == "mine"
 
@@ -71,7 +60,7 @@ def test_status_explain_and_budget_work_on_a_python_run(daemon):
             done = run("explain", "4x100", "--json")
             return json.loads(done.stdout) if done.returncode == 0 else None
 
-        explained = wait_for(explained_by_the_daemon)
+        explained = wait_for("the learned model", explained_by_the_daemon)
         assert len(explained["layers"]) == 4
         mine = handle.explain((4, 100))
         assert explained["predicted_peak_bytes"] == mine["predicted_peak_bytes"]
@@ -81,8 +70,8 @@ def test_status_explain_and_budget_work_on_a_python_run(daemon):
             small.train(model, 1, optimizer)
             return handle.budget == 3 << 20
 
-        wait_for(taken)
-    wait_for(lambda: "mine" not in [
+        wait_for("the budget to be taken", taken)
+    wait_for("the run to end", lambda: "mine" not in [
         r["name"] for r in json.loads(ask("status", "--json"))["runs"] if r["state"] != "ended"
     ])
 

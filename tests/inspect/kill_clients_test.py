@@ -15,14 +15,13 @@ import time
 
 import pytest
 
-from daemon_support import daemon, instants, processes, wait_for
+from daemon_support import daemon, instants, processes
+from waiting import wait_for
 
 PROGRAM = os.environ["PUDICA_SIMULATED_RUNS"]
 KILLS = 180
 RUNS = 20
-STEPS_PER_SECOND = 20
 MOST_STEPS = 1_000_000
-TIMEOUT_S = 15  # of a silent run
 PATIENCE_S = 300
 
 
@@ -30,13 +29,30 @@ PATIENCE_S = 300
 def start(daemon, processes):
     """start(words...) starts simulated runs, which do not outlive the test."""
     def start_one(*words):
-        return processes(simulated(daemon, *words), stdout=subprocess.PIPE)
+        return processes(simulated(daemon, "--paced", *words), stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE)
 
     return start_one
 
 
 def simulated(daemon, *words):
     return [PROGRAM, "--socket", str(daemon.socket), *map(str, words)]
+
+
+def begin_round(process):
+    """A step of each run; `--paced` ones wait for it."""
+    process.stdin.write("x")
+    process.stdin.flush()
+
+
+def end_round(process):
+    assert process.stdout.readline() == "\n", "the runs ended"
+
+
+def make_rounds(process, count):
+    for _ in range(count):
+        begin_round(process)
+        end_round(process)
 
 
 def lines_of(text):
@@ -61,24 +77,24 @@ def time_after_kills(path, kills):
 def test_killing_the_daemon_changes_no_run(daemon, start, instants, tmp_path):
     arguments = ["--runs", RUNS, "--seed", 1, "--wait-ms", 5000]
     times = tmp_path / "times"
-    process = start("--steps", MOST_STEPS, "--steps-per-second", STEPS_PER_SECOND,
-                    "--times", times, *arguments)
+    process = start("--steps", MOST_STEPS, "--times", times, *arguments)
     wait_for("all runs", lambda: len(daemon.runs()) == RUNS, PATIENCE_S)
     kills = []
     for _ in range(KILLS):
-        time.sleep(instants.uniform(0, 0.6))
-        assert process.poll() is None, "the runs ended before the kills"
+        wait_for("a run to come back", daemon.runs, PATIENCE_S)
+        make_rounds(process, instants.randrange(12))
+        begin_round(process)
         kills.append(time.monotonic())
         daemon.kill()
-        time.sleep(instants.uniform(0, 0.05))
+        end_round(process)
+        make_rounds(process, instants.randrange(3))
         daemon.start()  # fails where the database does not open
     wait_for("all runs to come back", lambda: len(daemon.runs()) == RUNS, PATIENCE_S)
-    process.terminate()  # after the step that all are at
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=600)  # without a next round they end
     assert process.returncode == 0
     runs = lines_of(output)
     quiet = subprocess.run(
-        simulated(daemon, *arguments, "--steps", runs[0]["steps"], "--steps-per-second", 2000,
+        simulated(daemon, *arguments, "--steps", runs[0]["steps"], "--steps-per-second", 0,
                   "--no-report"), text=True, capture_output=True, check=True)
     for seen, alone in zip(runs, lines_of(quiet.stdout), strict=True):
         for field in ("steps", "digest", "largest_peak_bytes", "budget_bytes", "learning_steps"):
@@ -94,19 +110,20 @@ def test_killing_the_daemon_changes_no_run(daemon, start, instants, tmp_path):
           f"{sum(run['dropped'] for run in runs)} records dropped, {known} of {RUNS} ends known; "
           f"median step {after * 1e6:.0f} us in the second after a kill, "
           f"{(others or 0) * 1e6:.0f} us else")
-    wait_for("ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    wait_for("ghosts to leave", lambda: not daemon.runs())
 
 
 def test_killed_clients_leave_no_ghost(daemon, start, instants):
     for batch in range(KILLS // 12):
-        clients = [start("--runs", 1, "--seconds", 600, "--seed", 100 * batch + i)
-                   for i in range(12)]
-        time.sleep(instants.uniform(0, 0.5))
+        # Some before they register, some after.
+        clients = [start("--runs", 1, "--steps", MOST_STEPS, "--seed", 100 * batch + i,
+                         "--wait-ms", instants.choice((0, 5000))) for i in range(12)]
         for client in clients:
+            make_rounds(client, instants.randrange(10))
             client.kill()
             client.wait()
     began = time.monotonic()
-    wait_for("ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    wait_for("ghosts to leave", lambda: not daemon.runs())
     seen = daemon.runs(everything=True)
     print(f"{KILLS} clients killed, {len(seen)} had registered, the last ghost left after "
           f"{time.monotonic() - began:.1f} s")

@@ -225,8 +225,7 @@ if __name__ == "__main__":
 
     with FakeDaemon(int(sys.argv[1]) if len(sys.argv) > 1 else 8000) as served:
         live = showcase(served)
-        print(served.address)
-        while True:
-            time.sleep(1)
+        print(served.address, "(Enter: three steps more)", flush=True)
+        for _ in sys.stdin:
             for one in live:
                 advance(served, *one, 3)

@@ -1,7 +1,7 @@
 // simulated_runs: many runs without torch that report to one daemon, for load and kill tests.
 //
-// Prints one line of JSON a run at its end, in the order of the runs. SIGTERM ends them early,
-// after as many steps each.
+// Prints one line of JSON a run at its end, in the order of the runs. SIGTERM ends them early, and
+// so does the end of the input of paced ones: after as many steps each.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -39,13 +39,14 @@ struct Arguments {
   std::int64_t wait_ms = 0;
   std::string times;
   bool no_report = false;
+  bool paced = false;
 };
 
 Arguments parse(int argc, char** argv) {
   Arguments out;
   CLI::App app("Simulated training runs that report to pudicad");
   app.add_option("--runs", out.runs, "how many")->check(CLI::Range(1, 10000));
-  app.add_option("--steps-per-second", out.steps_per_second, "of each run");
+  app.add_option("--steps-per-second", out.steps_per_second, "of each run; 0: without a pause");
   app.add_option("--seconds", out.seconds, "how long, where --steps is not given");
   app.add_option("--steps", out.steps, "of each run; 0: as many as --seconds gives");
   app.add_option("--socket", out.socket, "the daemon's");
@@ -57,6 +58,8 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--times", out.times,
                  "file for the steps' times: monotonic second, seconds taken");
   app.add_flag("--no-report", out.no_report, "trains without a reporter");
+  app.add_flag("--paced", out.paced,
+               "a step of each run for each byte of the input, then an empty line");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -114,26 +117,56 @@ void write_times(const std::string& path, const std::vector<std::pair<double, do
   for (const auto& [when, took] : times) file << when << ' ' << took << '\n';
 }
 
+// Lets the runs make their steps in turn, evenly over time or as the input says.
+class Pace {
+ public:
+  explicit Pace(const Arguments& arguments) : is_paced_(arguments.paced) {
+    const double per_second = arguments.steps_per_second * arguments.runs;
+    if (!is_paced_ && per_second > 0) between_ = std::chrono::duration<double>(1.0 / per_second);
+  }
+
+  // Before a step of each run. False: there is to be none.
+  bool begin_round() {
+    if (stopping != 0) return false;
+    return !is_paced_ || std::getchar() != EOF;
+  }
+  void end_round() const {
+    if (!is_paced_) return;
+    std::putchar('\n');
+    std::fflush(stdout);
+  }
+  // Before step `number` of all.
+  void wait(std::int64_t number) const {
+    if (between_.count() <= 0) return;
+    const auto after = static_cast<double>(number) * between_;
+    std::this_thread::sleep_until(begin_ + std::chrono::duration_cast<Clock::duration>(after));
+  }
+
+ private:
+  Clock::time_point begin_ = Clock::now();
+  bool is_paced_;
+  std::chrono::duration<double> between_{0};
+};
+
 int run(const Arguments& arguments) {
   const auto by_time = static_cast<std::int64_t>(arguments.seconds * arguments.steps_per_second);
   const std::int64_t steps = arguments.steps > 0 ? arguments.steps : by_time;
   auto runs = start_runs(arguments, steps);
   std::vector<double> slowest(runs.size());
   std::vector<std::pair<double, double>> times;
-  const auto begin = Clock::now();
-  const auto total = steps * static_cast<std::int64_t>(runs.size());
-  const std::chrono::duration<double> pause(1.0 / arguments.steps_per_second /
-                                            static_cast<double>(runs.size()));
-  for (std::int64_t i = 0; i < total; ++i) {  // in turn, evenly over time
-    std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(i * pause));
-    const auto at = static_cast<std::size_t>(i) % runs.size();
-    if (at == 0 && stopping != 0) break;
-    const auto before = Clock::now();
-    runs[at]->step();
-    const std::chrono::duration<double> took = Clock::now() - before;
-    slowest[at] = std::max(slowest[at], took.count());
-    const std::chrono::duration<double> when = before.time_since_epoch();
-    if (!arguments.times.empty()) times.emplace_back(when.count(), took.count());
+  Pace pace(arguments);
+  std::int64_t number = 0;
+  for (std::int64_t round = 0; round < steps && pace.begin_round(); ++round) {
+    for (std::size_t at = 0; at < runs.size(); ++at) {
+      pace.wait(number++);
+      const auto before = Clock::now();
+      runs[at]->step();
+      const std::chrono::duration<double> took = Clock::now() - before;
+      slowest[at] = std::max(slowest[at], took.count());
+      const std::chrono::duration<double> when = before.time_since_epoch();
+      if (!arguments.times.empty()) times.emplace_back(when.count(), took.count());
+    }
+    pace.end_round();
   }
   write_times(arguments.times, times);
   for (std::size_t i = 0; i < runs.size(); ++i) {

@@ -68,6 +68,7 @@ struct TrainOptions {
   bool daemon = false;
   std::string warmup_mode;  // "revocable" or "sheltered"; empty: as the configuration says
   std::string record;
+  bool counts_operators = false;  // plans weigh operator_clock()'s seconds, not the device's
 };
 
 // What the arguments ask for: a run, or a text to print (help, version).

@@ -55,6 +55,7 @@ class RunImpl final : public TrainingRun {
     attach_options.device = device_;
     attach_options.menu_rules = setup.menu_rules;
     attach_options.offload = setup.offload;
+    if (options_.counts_operators) attach_options.clock = operator_clock();
     auto handle = attach(std::move(attach_options));
     if (!handle) return handle.error();
     handle_ = std::move(*handle);

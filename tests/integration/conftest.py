@@ -16,7 +16,9 @@ import pytest
 ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
 PROGRAM = os.environ["PUDICA_TRAIN"]
 TIMEOUT_S = 300
-DEFAULTS = ["--model", "mini,hidden=32,layers=4", "--threads", "1", "--batch", "2"]
+# With seconds from the operators' work: which plans are tried follows from seconds.
+DEFAULTS = ["--model", "mini,hidden=32,layers=4", "--threads", "1", "--batch", "2", "--clock",
+            "operators"]
 # A process that carries this variable was started, directly or not, by this test session.
 MARK = "PUDICA_TEST_MARK"
 

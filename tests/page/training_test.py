@@ -3,19 +3,20 @@
 import json
 import os
 import subprocess
-import time
 import urllib.request
 
 import chromium
 import pytest
 from looks import CONTRASTS, PAINTED
 from real_daemon import RealDaemon
+from waiting import wait_for
 
 PUDICAD = os.environ.get("PUDICAD", "")
 PUDICA_TRAIN = os.environ.get("PUDICA_TRAIN", "")
 STEPS = 40
 OPTIONS = ["--model", "mini,hidden=32,layers=4", "--threads", "1", "--batch", "2", "--steps",
-           str(STEPS), "--policy", "pudica", "--budget", "0.3", "--daemon"]
+           str(STEPS), "--policy", "pudica", "--budget", "0.3", "--daemon", "--clock",
+           "operators"]
 
 
 @pytest.fixture
@@ -30,13 +31,12 @@ def trained(tmp_path):
         done = subprocess.run([PUDICA_TRAIN, *OPTIONS, "--out", str(tmp_path / "out")], text=True,
                               env=environment, capture_output=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr
-        deadline = time.monotonic() + 30
-        while True:
+
+        def ended():
             runs = daemon.ask("GET", "/v1/runs?all=true")["runs"]
-            if runs and runs[0]["state"] == "ended":
-                break
-            assert time.monotonic() < deadline, runs
-        yield daemon, runs[0]["id"]
+            return runs[0] if runs and runs[0]["state"] == "ended" else None
+
+        yield daemon, wait_for("the run to end", ended)["id"]
 
 
 def get(daemon, path):

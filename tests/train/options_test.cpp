@@ -58,6 +58,12 @@ TEST_F(TrainOptionsTest, HasTheDocumentedDefaults) {
   EXPECT_EQ(options.budget.fraction, 0.4);
   EXPECT_FALSE(options.budget_given);
   EXPECT_FALSE(options.daemon);
+  EXPECT_FALSE(options.counts_operators);
+}
+
+TEST_F(TrainOptionsTest, TestsMayTakeSecondsFromTheOperators) {
+  EXPECT_TRUE(parse_ok({"--clock", "operators"}).counts_operators);
+  EXPECT_FALSE(parse_ok({"--clock", "device"}).counts_operators);
 }
 
 TEST_F(TrainOptionsTest, LengthsAreUncutWithAVocabularyOfTheirOwn) {
@@ -124,6 +130,7 @@ TEST_F(TrainOptionsTest, EveryWrongValueNamesOptionSeenAndExpected) {
                                    {"--budget", "1.2.3"},
                                    {"--budget", "."},
                                    {"--warmup-mode", "quick"},
+                                   {"--clock", "sundial"},
                                    {"--out", ""}};
   for (const auto& wrong : cases) {
     const auto message = parse_error({wrong.option + "=" + wrong.value});

@@ -6,14 +6,15 @@ import pathlib
 import select
 import signal
 import subprocess
-import time
 
 import pytest
 
 import conftest
+from paced import paced_record
+from waiting import wait_for
 
 ENDLESS = 20000  # steps: minutes of training, never reached
-KILLED_STEPS = 100  # enough to kill a worker in the middle
+KILLED_STEPS = 60
 POLICIES = ["none", "full", "every_n:n=2", "pudica"]
 
 
@@ -114,11 +115,14 @@ def test_a_second_signal_ends_it_at_once_and_its_workers_too(start):
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)  # the parent now waits for an answer that does not come
     handles = [os.pidfd_open(pid) for pid in workers]
-    deadline = time.monotonic() + conftest.TIMEOUT_S
-    while run.process.poll() is None:  # two signals at once would be one where it is not scheduled
-        assert time.monotonic() < deadline, "the second signal did not end it"
+
+    def ended():
+        if run.process.poll() is not None:
+            return True
         run.process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
+        return False
+
+    wait_for("a second signal to end it", ended)  # two at once may be one
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
     for handle in handles:
@@ -134,15 +138,14 @@ def signal_wait(handle):
 
 
 @pytest.mark.parametrize("victim", [0, 2])
-def test_a_killed_worker_fails_alone(start, result_validator, victim):
+def test_a_killed_worker_fails_alone(start, result_validator, paced_record, victim):
     names = ["full", "every_n:n=2", "pudica"]
-    run = start(policy=",".join(names), steps=KILLED_STEPS)
-    run.wait_for("step 1/")
-    run.process.send_signal(signal.SIGSTOP)  # it starts no more steps while we choose
+    run = start(policy=",".join(names), steps=KILLED_STEPS, record=paced_record.path)
+    paced_record.pass_steps(2)  # nobody comes to the end before all read on
     workers = run.workers()
     assert len(workers) == len(names)
     os.kill(workers[victim], signal.SIGKILL)
-    run.process.send_signal(signal.SIGCONT)
+    paced_record.let_go()
     done = run.end()
     assert done.code == 1, done.stderr
     result_validator.validate(done.result)

@@ -9,16 +9,16 @@ import pathlib
 import signal
 import sqlite3
 import subprocess
-import time
 
 import pytest
 
 import conftest
-from daemon_support import daemon, instants, processes, wait_for
+from daemon_support import daemon, instants, processes
+from paced import PacedRecord, paced_record
+from waiting import wait_for
 
 RUN = {"steps": 1200, "max_length": 64, "policy": "pudica", "budget": 0.5}
 KILLS = 20
-TIMEOUT_S = 15  # of a silent run
 
 
 @pytest.fixture
@@ -47,45 +47,46 @@ def gone(pid):
     return stat.rsplit(")", 1)[1].split()[0] == "Z"
 
 
-def test_killing_the_daemon_changes_no_training(train, daemon, start, instants, tmp_path):
+def test_killing_the_daemon_changes_no_training(train, daemon, start, paced_record, instants,
+                                                tmp_path):
     alone = train(**RUN)
     assert alone.code == 0, alone.stderr
-    kills = 0
-    trainings = 0
-    while kills < KILLS:
-        trainings += 1
-        assert trainings <= KILLS, "the trainings end before they can be killed under"
-        out = tmp_path / f"out-{trainings}"
-        training = start(out)
-        wait_for("the run", lambda: daemon.runs() or training.poll() is not None)
-        while kills < KILLS and training.poll() is None:
-            time.sleep(instants.uniform(0, 1))
-            daemon.kill()
-            kills += 1
-            time.sleep(instants.uniform(0, 0.1))
-            daemon.start()
-        stdout, stderr = training.communicate(timeout=conftest.TIMEOUT_S)
-        done = conftest.Run(training.returncode, stdout, stderr, out)
-        assert done.code == 0, done.stderr
-        assert done.digests() == alone.digests()
-        assert done.policies["pudica"]["overruns"] == 0
-        wait_for("the run to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    out = tmp_path / "out"
+    training = start(out, record=paced_record.path)
+    paced_record.pass_steps(1)
+    wait_for("the run", daemon.only_run)
+    for _ in range(KILLS):
+        paced_record.pass_steps(instants.randrange(40))
+        daemon.kill()
+        paced_record.pass_steps(instants.randrange(15))
+        daemon.start()
+    assert training.poll() is None, "it ended before the kills"
+    paced_record.let_go()
+    stdout, stderr = training.communicate(timeout=conftest.TIMEOUT_S)
+    done = conftest.Run(training.returncode, stdout, stderr, out)
+    assert done.code == 0, done.stderr
+    assert done.digests() == alone.digests()
+    assert done.policies["pudica"]["overruns"] == 0
+    wait_for("the run to leave", lambda: not daemon.runs())
     check_database(daemon)
-    print(f"{kills} kills under {trainings} trainings")
 
 
 def test_killed_trainings_leave_no_ghost(daemon, start, instants, tmp_path):
     killed = set()
     for i in range(KILLS // 4):
-        training = start(tmp_path / f"out-{i}", steps=20000)
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        record = PacedRecord(folder)
+        training = start(folder / "out", record=record.path)
+        record.pass_steps(1 + instants.randrange(100))
         run = wait_for("the run", lambda: next(
             (run for run in daemon.runs() if run["pid"] not in killed), None))
-        time.sleep(instants.uniform(0, 0.5))
         os.kill(run["pid"], signal.SIGKILL)  # the one that trains is in no group of its parent's
         os.killpg(training.pid, signal.SIGKILL)
         training.communicate()
+        record.close()
         killed.add(run["pid"])
-    wait_for("the ghosts to leave", lambda: not daemon.runs(), TIMEOUT_S + 5)
+    wait_for("the ghosts to leave", lambda: not daemon.runs())
     seen = daemon.runs(everything=True)
     assert {run["pid"] for run in seen} == killed
     assert {run["state"] for run in seen} == {"lost"}
@@ -97,7 +98,7 @@ def test_a_training_whose_parent_is_killed_ends_and_says_so(daemon, start, tmp_p
     run = wait_for("the run", daemon.only_run)
     training.kill()
     training.communicate()
-    wait_for("the run to end", lambda: not daemon.runs(), TIMEOUT_S)
+    wait_for("the run to end", lambda: not daemon.runs())
     (ended,) = daemon.runs(everything=True)
     assert (ended["state"], ended["status"]) == ("ended", "interrupted")
-    wait_for("the process that trained to be gone", lambda: gone(run["pid"]), TIMEOUT_S)
+    wait_for("the process that trained to be gone", lambda: gone(run["pid"]))

@@ -1,16 +1,16 @@
 """pudica-train --daemon with a real pudicad: what the daemon says is what the run measured, its
 budget holds from the next step on, and nothing that happens to it changes what is trained."""
 
-import random
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
 import conftest
-from daemon_support import daemon, wait_for
+from daemon_support import daemon, instants, processes
+from paced import paced_record
+from waiting import wait_for
 
 RUN = {"steps": 24, "max_length": 64, "policy": "pudica", "budget": 0.5}
 LONG = {**RUN, "steps": 400}
@@ -25,18 +25,25 @@ def alone(train):
 
 
 class Training:
-    """pudica-train under way."""
+    """pudica-train under way, as far as `record` is read."""
 
-    def __init__(self, daemon, out, **options):
-        self.out = out
+    def __init__(self, start, daemon, record, out, **options):
+        self.out, self.record = out, record
         environment = conftest.environment(PUDICA_SOCKET=str(daemon.socket))
-        self.process = subprocess.Popen(conftest.arguments_of(out, {"daemon": True, **options}),
-                                        env=environment, text=True, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, cwd=out.parent)
+        words = conftest.arguments_of(out, {"daemon": True, "record": record.path, **options})
+        self.process = start(words, env=environment, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, cwd=out.parent)
 
     def end(self):
+        self.record.let_go()
         stdout, stderr = self.process.communicate(timeout=conftest.TIMEOUT_S)
         return conftest.Run(self.process.returncode, stdout, stderr, self.out)
+
+
+@pytest.fixture
+def start(processes, daemon, paced_record, tmp_path):
+    """start(...) starts a training, which does not outlive the test."""
+    return lambda **options: Training(processes, daemon, paced_record, tmp_path / "out", **options)
 
 
 def reached(daemon, step):
@@ -75,12 +82,26 @@ def test_what_the_daemon_says_is_what_the_run_measured(train, daemon):
         assert step["budget_bytes"] == int(row["budget_bytes"])
 
 
-def test_a_budget_holds_from_the_next_step_on(daemon, alone, tmp_path):
-    training = Training(daemon, tmp_path / "out", **LONG)
+def step_by_step(training, condition):
+    """One step a look: what the daemon hears of comes with steps."""
+    def look():
+        training.record.pass_steps(1)
+        return condition()
+    return look
+
+
+def in_effect(training, daemon, budget):
+    return step_by_step(training, lambda: daemon.only_run()["budget_bytes"] == budget)
+
+
+def test_a_budget_holds_from_the_next_step_on(daemon, alone, start):
+    training = start(**LONG)
+    training.record.pass_steps(60)
     run = wait_for("step 60", reached(daemon, 60))
     lower = (run["budget_bytes"] + run["floor_bytes"]) // 2
     status, answer = daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": lower})
     assert status == 202, answer
+    wait_for("the budget to be taken", in_effect(training, daemon, lower))
     done = training.end()
     assert done.code == 0, done.stderr
     rows = done.rows["pudica"]
@@ -97,15 +118,18 @@ def test_a_budget_holds_from_the_next_step_on(daemon, alone, tmp_path):
     assert change["measured_bytes"] == int(rows[first]["peak_bytes"])
 
 
-def test_a_budget_below_the_floor_does_not_end_the_run(daemon, tmp_path):
-    training = Training(daemon, tmp_path / "out", **LONG)
+def test_a_budget_below_the_floor_does_not_end_the_run(daemon, start):
+    training = start(**LONG)
+    training.record.pass_steps(40)
     run = wait_for("step 40", reached(daemon, 40))
-    status, _ = daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": 1000})
+    status, answer = daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": 1000})
+    assert status == 202, answer
+    # Raised by the run to what it cannot do without.
+    wait_for("the floor", in_effect(training, daemon, run["floor_bytes"]))
     done = training.end()
     assert done.code == 0, done.stderr
     assert done.policies["pudica"]["status"] == "ok"
-    if status == 202:  # raised by the run to what it cannot do without
-        assert int(done.rows["pudica"][-1]["budget_bytes"]) == done.result["floor_bytes"]
+    assert int(done.rows["pudica"][-1]["budget_bytes"]) == done.result["floor_bytes"]
 
 
 def test_a_second_run_learns_nothing_again(train, daemon):
@@ -138,35 +162,31 @@ def test_the_configurations_state_file_is_kept_and_read(train, tmp_path):
     assert train(config=config, **RUN).policies["pudica"]["warmup_steps"] == 0
 
 
-def test_killing_the_daemon_changes_nothing(daemon, alone, tmp_path):
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    instants = random.Random(seed)
-    training = Training(daemon, tmp_path / "out", **LONG)
-    wait_for("the run", lambda: daemon.only_run())
-    identity = daemon.only_run()["id"]
-    kills = 0
-    while training.process.poll() is None and kills < 8:
-        time.sleep(instants.uniform(0, 0.3))
+def test_killing_the_daemon_changes_nothing(daemon, alone, start, instants):
+    training = start(**LONG)
+    training.record.pass_steps(1)
+    identity = wait_for("the run", daemon.only_run)["id"]
+    for _ in range(8):
+        training.record.pass_steps(instants.randrange(30))
         daemon.kill()
-        kills += 1
-        time.sleep(instants.uniform(0, 0.2))
+        training.record.pass_steps(instants.randrange(15))
         daemon.start()
+    assert training.process.poll() is None
     done = training.end()
     assert done.code == 0, done.stderr
-    assert kills > 0
     assert done.digests() == alone.digests()
     assert done.policies["pudica"]["status"] == "ok"
     assert done.policies["pudica"]["overruns"] == 0
     assert [run["id"] for run in daemon.runs(everything=True)].count(identity) <= 1
 
 
-def test_a_run_comes_back_to_a_new_daemon(daemon, tmp_path):
-    training = Training(daemon, tmp_path / "out", **{**LONG, "steps": 4000})
+def test_a_run_comes_back_to_a_new_daemon(daemon, start):
+    training = start(**{**LONG, "steps": 4000})
+    training.record.pass_steps(5)
     identity = wait_for("step 5", reached(daemon, 5))["id"]
     daemon.kill()
     daemon.start()
-    again = wait_for("the run to come back", reached(daemon, 6))
+    again = wait_for("the run to come back", step_by_step(training, reached(daemon, 6)))
     assert again["id"] == identity
     training.process.send_signal(signal.SIGINT)
     done = training.end()

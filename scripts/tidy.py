@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Rules about the code that no compiler checks; prints what breaks them, exit code 1 if any does.
 
-Rules: layers, lengths, ascii, printing, leftovers, unnamed sources, config keys, machine paths,
-header form. With --compile-headers every private header is compiled alone as well.
+Rules: layers, lengths, ascii, printing, sleeps, leftovers, unnamed sources, config keys, machine
+paths, header form. With --compile-headers every private header is compiled alone as well.
 """
 
 import argparse

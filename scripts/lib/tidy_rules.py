@@ -16,6 +16,9 @@ LIBRARY_FOLDERS = ("include/", "src/", "predictor/", "plan_cache/")
 MAY_PRINT = ("src/cli/", "src/train/", "src/daemon/main.cpp")
 MACHINE_PATH = re.compile(r"(?<![\w.$}~*-])/(?:home|root|work|Users)/[\w.-]+")
 LEFTOVER = re.compile(r"\b(?:FIXME|TODO|XXX)\b")
+# One waits for other processes, one makes load for benchmarks.
+MAY_SLEEP = ("tests/support/waiting.py", "tests/support/simulated_runs_main.cpp")
+SLEEPING = re.compile(r"\b(?:time\.sleep|sleep_(?:for|until)|u?sleep|nanosleep)\s*\(")
 PRINTING = re.compile(r"std::cout\b|\b(?:std::)?(?:printf|puts|putchar)\s*\(")
 
 
@@ -125,6 +128,18 @@ def printing(files):
     return findings
 
 
+def sleeps(files):
+    findings = []
+    for file in files:
+        is_test = file.path.startswith(("tests/", "python/tests/"))
+        if not is_test or file.path.startswith((*MAY_SLEEP, *OWN_RULES)):
+            continue
+        for number, line in enumerate(file.text.splitlines(), 1):
+            if SLEEPING.search(line):
+                findings.append(f"{file.path}:{number}: sleeps: tests wait for what happens")
+    return findings
+
+
 def leftovers(files):
     return [f"{file.path}:{number}: leftovers: {match[0]}"
             for file in files if is_code(file.path) and not file.path.startswith(OWN_RULES)
@@ -206,5 +221,5 @@ def config_keys(files):
     return findings
 
 
-RULES = (lengths, plain_ascii, printing, leftovers, machine_paths, header_form, unnamed_sources,
-         config_keys)
+RULES = (lengths, plain_ascii, printing, sleeps, leftovers, machine_paths, header_form,
+         unnamed_sources, config_keys)

@@ -142,6 +142,19 @@ def test_printing_outside_programs(tree):
     assert findings == ["src/base/b.cpp:1: printing: libraries never print"]
 
 
+def test_sleeps_in_tests(tree):
+    findings = tree({
+        "CMakeLists.txt": named("tests/b.cpp", "src/base/c.cpp"),
+        "tests/a.py": "import time\n\ntime.sleep(1)\n",
+        "tests/support/waiting.py": "time.sleep(1)\n",
+        "python/tests/d.py": "asleep(1)\nkept_time.sleeper(1)\n", "bench/e.py": "time.sleep(1)\n",
+        "tests/b.cpp": "void f() {\n  std::this_thread::sleep_for(x);\n  ::usleep(3);\n}\n",
+        "src/base/c.cpp": "void f() { ::usleep(3); }\n",
+    })
+    assert findings == [f"{place}: sleeps: tests wait for what happens"
+                        for place in ("tests/a.py:3", "tests/b.cpp:2", "tests/b.cpp:3")]
+
+
 def test_leftovers(tree):
     assert tree({"scripts/a.py": "# TODO later\n", "scripts/b.py": "TODOS = 1\n"}) == [
         "scripts/a.py:1: leftovers: TODO"]

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 
-#include <ATen/Parallel.h>
 #include <ATen/Tensor.h>
 #include <ATen/record_function.h>
 
@@ -96,7 +95,7 @@ std::atomic<std::int64_t>& nanoseconds() {
 }
 
 // Operators that others call are part of them: how a call is taken apart differs between
-// processors, and between numbers of threads that share it.
+// processors.
 int& operators_open() {
   static thread_local int open = 0;
   return open;
@@ -109,7 +108,7 @@ bool is_operator(const at::RecordFunction& function) {
 
 std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& function) {
   if (!is_operator(function)) return nullptr;
-  if (operators_open()++ > 0 || at::in_parallel_region()) return nullptr;
+  if (operators_open()++ > 0) return nullptr;
   const OperatorLoad load = load_of(function.name(), function.inputs());
   const double seconds =
       kSecondsPerOperator + load.flops / kFlopsPerSecond + load.bytes / kBytesPerSecond;

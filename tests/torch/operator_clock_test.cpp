@@ -3,7 +3,6 @@
 #include <thread>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -76,18 +75,6 @@ TEST(OperatorClock, WhatPassesDoesNotDependOnWhatPassedBefore) {
   };
   const double first = once();
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(once(), first) << i;
-}
-
-TEST(OperatorClock, TellsTheSameHoweverManyThreadsShareTheWork) {
-  const int threads = at::get_num_threads();
-  const at::Tensor x = at::randn({8, 3, 20, 20}, at::kDouble);
-  const at::Tensor weight = at::randn({4, 3, 3, 3}, at::kDouble);
-  const auto work = [&] { static_cast<void>(at::conv2d(x, weight)); };
-  at::set_num_threads(1);
-  const double alone = taken(work);
-  at::set_num_threads(4);
-  EXPECT_NEAR(taken(work), alone, 1e-11);
-  at::set_num_threads(threads);
 }
 
 class OperatorClockInSteps : public SessionTest {

@@ -4,43 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import operator
-import os
-import pathlib
 import weakref
-from collections.abc import Hashable, Sequence
-from typing import Any, Union
+from collections.abc import Hashable
+from typing import Any
 
 import torch
 from torch import nn
 
 from . import _native, _optimizers, _rerun
-from ._answers import Answer, Explanation
 from ._arguments import take_apart, tensors_in
-from ._budget import Budget, format_apart, format_bytes, resolve
+from ._budget import Budget, format_bytes, resolve
 from ._checkpointing import Takeover
-from ._errors import AttachError, ShapeError, StateError, from_native
+from ._errors import AttachError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
 from ._layers import class_word
+from ._messages import Messages
 from ._parts import Parts
 from ._shape import ShapeReader
 
-_log = logging.getLogger("pudica")
-_STATE_SCHEMA = "pudica.python-state/1"
-_LEVELS = {"w": logging.WARNING, "i": logging.INFO, "d": logging.DEBUG}
 _MOST_WORDS = 1 << 14
-_OVERRUN, _INFEASIBLE = 2, 4  # of what a step's end reports
 
 # Modules that carry the hooks of a handle.
 attached_modules: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]]
 attached_modules = weakref.WeakKeyDictionary()
 
-Shape = Union[Sequence[int], dict[str, int], str]
 
-
-class Handle:
+class Handle(Messages):
     """One attached model. Made by attach().
 
     A context manager: leaving it detaches. Methods are for the thread that trains. None of them
@@ -52,6 +42,7 @@ class Handle:
     def __init__(
         self, model: nn.Module, layers: list[nn.Module], settings: dict[str, Any]
     ) -> None:
+        super().__init__()
         self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
@@ -66,8 +57,6 @@ class Handle:
         # Modules whose native layer is open: id, and token of the call.
         self._open_layers: list[tuple[int, int]] = []
         self._called: set[int] = set()
-        self._said: set[str] = set()
-        self._compiled = ""  # class of a module whose hooks torch.compile traced
         self._hooks: list[Any] = []
         self._places: list[Place] = []  # of the layers' hooks
         self._state_file = ""
@@ -84,11 +73,6 @@ class Handle:
     # -- what users call ---------------------------------------------------------------------
 
     @property
-    def budget(self) -> int:
-        """Bytes that may be in use on the device at once."""
-        return int(self._native.budget())
-
-    @property
     def attached(self) -> bool:
         return self._attached
 
@@ -100,97 +84,6 @@ class Handle:
     def set_budget(self, budget: Budget) -> None:
         """A new budget, from the next step on. As attach()'s; raises BudgetError."""
         self._native.set_budget(resolve(budget, self._device))
-
-    def stats(self) -> dict[str, Any]:
-        """Counts since attach() and the last step: steps, recomputed_layers of layer_calls,
-        revocations, overruns, highest_peak_bytes, host_peak_bytes (of offloaded layers),
-        budget_bytes, state, last_step, daemon."""
-        stats: dict[str, Any] = json.loads(self._native.stats())
-        stats["layers"] = len(self._layers)
-        return stats
-
-    def plans(self) -> list[dict[str, Any]]:
-        """The plans in the cache: key region, modes by layer, predicted bytes, reason."""
-        plans: list[dict[str, Any]] = self.snapshot()["plans"]
-        return plans
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything that is known, as `pudica plans --json` documents it."""
-        snapshot: dict[str, Any] = json.loads(self._ask(StateError, self._native.snapshot))
-        return snapshot
-
-    def explain(self, shape: Shape, budget: Budget | None = None) -> Explanation:
-        """Layer by layer what a batch of this shape would run as, and why.
-
-        `shape`: sizes in the order of the key's dimensions, (12, 384), or by name,
-        {"batch": 12, "length": 384}, or as text. Raises NotLearnedError, ShapeError, BudgetError.
-        """
-        return Explanation(self._answer(self._native.explain, shape, budget))
-
-    def estimate(self, shape: Shape, budget: Budget | None = None) -> Answer:
-        """What a batch of this shape would need: fits, predicted, floor and keep-all peaks in
-        bytes, extra seconds. Raises as explain()."""
-        return Answer(self._answer(self._native.estimate, shape, budget))
-
-    def frontier(self, shape: Shape) -> list[tuple[int, float]]:
-        """(peak bytes, extra seconds) of the plans worth choosing, least time first."""
-        points = self._answer(self._native.estimate, shape, None)["frontier"]
-        return sorted(
-            ((int(p["peak_bytes"]), float(p["extra_seconds"])) for p in points),
-            key=lambda point: point[1],
-        )
-
-    def plot(self, shape: Shape, axes: Any = None) -> Any:
-        """Draws frontier() with matplotlib, which must be installed; returns the axes."""
-        from ._plot import plot_frontier
-
-        return plot_frontier(self.frontier(shape), self.budget, axes)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the learned model. Raises OSError, StateError."""
-        text = json.dumps(self.state_dict())
-        target = pathlib.Path(path)
-        fresh = target.with_name(target.name + ".new")
-        try:
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(target)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads what save() wrote for the same model. Raises OSError, StateError; the learned
-        model stays as it was where that happens."""
-        try:
-            self.load_state_dict(json.loads(pathlib.Path(path).read_text(encoding="utf-8")))
-        except StateError as error:
-            raise StateError(f"{os.fspath(path)}: {error}") from None
-        except ValueError as error:
-            raise StateError(
-                f"{os.fspath(path)}: no JSON ({error}); expected what save() wrote"
-            ) from None
-
-    def state_dict(self) -> dict[str, Any]:
-        """The learned model as a small dict of plain values, for checkpoints."""
-        return {
-            "schema": _STATE_SCHEMA,
-            "dimensions": [[list(axis) for axis in g] for g in self._shapes.dimensions()],
-            "learned": self._ask(StateError, self._native.serialize),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What state_dict() gave. Raises StateError."""
-        if not isinstance(state, dict):
-            raise StateError(f"state is a {type(state).__name__}; expected a dict of state_dict()")
-        if (seen := state.get("schema")) != _STATE_SCHEMA:
-            raise StateError(f"state: schema is {seen!r}; expected {_STATE_SCHEMA!r}")
-        try:
-            groups = [[(str(p), int(a)) for p, a in group] for group in state["dimensions"]]
-            learned = str(state["learned"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"state: damaged: {error!r}") from None
-        self._ask(StateError, self._native.restore, learned)
-        self._shapes.preset(groups)
 
     def detach(self) -> None:
         """Leaves no hook, no cap and no changed setting. Idempotent. Backwards of forwards that
@@ -381,107 +274,11 @@ class Handle:
             for parameter in group["params"]
         )
 
-    # -- messages ----------------------------------------------------------------------------
-
-    def _note(self, outcome: int) -> None:
-        if outcome & _OVERRUN:
-            # Not where revoking made an infeasible plan fit: the least it foresees is an upper
-            # bound while little is known.
-            if outcome & _INFEASIBLE:
-                self._say_infeasible()
-            self._say_once(
-                "overrun",
-                "a step went over the budget with nothing left to give back; training goes on, "
-                "stats()['overruns'] counts them",
-            )
-        self._drain_log()
-
-    def _say_infeasible(self) -> None:
-        if "infeasible" in self._said:
-            return
-        shape = self.stats()["last_step"]["shape"]
-        try:
-            floor = self.estimate(shape)["floor_peak_bytes"]
-        except (LookupError, ValueError):
-            return  # not known yet
-        if floor <= self.budget:
-            return
-        needed, budget = format_apart(floor, self.budget)
-        self._say_once(
-            "infeasible",
-            f"a batch of {shape} needs at least {needed}, the least that any plan of its layers "
-            f"reaches, and the budget is {budget}; training goes on over it. A budget from there "
-            "on, or a smaller batch, fits",
-        )
-
-    def _say_compiled(self) -> None:
-        if self._compiled:
-            self._say_once(
-                "compiled",
-                f"a {self._compiled} runs under torch.compile, which takes the layers' hooks away: "
-                "no layer in it is planned. Train it uncompiled, or compile parts inside the "
-                "layers",
-            )
-
-    def _say_once(self, what: str, message: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            _log.warning(message)
-
-    def _failed(self, where: str, error: Exception) -> None:
-        self._say_once(f"failed {where}", f"training goes on without a plan: {where}: {error!r}")
-
-    def _drain_log(self) -> None:
-        for line in _native.ops.log_lines():
-            _log.log(_LEVELS.get(line[:1], logging.WARNING), line[1:])
-
-    # -- questions ---------------------------------------------------------------------------
-
-    @staticmethod
-    def _ask(kind: Any, call: Any, *arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except RuntimeError as error:
-            raise from_native(error, kind) from None
-
-    def _answer(self, call: Any, shape: Shape, budget: Budget | None) -> dict[str, Any]:
-        limit = -1 if budget is None else resolve(budget, self._device)
-        answer: dict[str, Any] = json.loads(self._ask(ShapeError, call, _shape_text(shape), limit))
-        return answer
-
-    def _load_state_file(self, path: str) -> None:
-        self._state_file = path
-        if path and pathlib.Path(path).exists():
-            self.load(path)
-
-    def _save_state_file(self) -> None:
-        if not self._state_file:
-            return
-        try:
-            self.save(self._state_file)
-        except (OSError, StateError) as error:
-            _log.warning("the learned model could not be written: %s", error)
-
 
 def _in_checkpoint() -> bool:
     # A checkpoint of the user's around layers counts the tensors that are saved in it.
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
-
-
-def _shape_text(shape: Shape) -> str:
-    if isinstance(shape, str):
-        return shape
-    try:
-        if isinstance(shape, dict):
-            return ",".join(f"{name}={operator.index(size)}" for name, size in shape.items())
-        if not isinstance(shape, (bytes, bytearray)):
-            return "x".join(str(operator.index(size)) for size in shape)
-    except TypeError:
-        pass
-    raise ShapeError(
-        f"shape is {shape!r}; expected whole sizes such as (12, 384), a dict by name or a text"
-    )
 
 
 def class_id(layer: nn.Module) -> str:

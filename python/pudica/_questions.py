@@ -1,0 +1,171 @@
+"""What users ask a handle, and how what was learned is saved and read again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import operator
+import os
+import pathlib
+import weakref
+from collections.abc import Sequence
+from typing import Any, Union
+
+import torch
+from torch import nn
+
+from ._answers import Answer, Explanation
+from ._budget import Budget, resolve
+from ._errors import ShapeError, StateError, from_native
+from ._shape import ShapeReader
+
+_log = logging.getLogger("pudica")
+_STATE_SCHEMA = "pudica.python-state/1"
+
+Shape = Union[Sequence[int], dict[str, int], str]
+
+
+class Questions:
+    """The part of Handle that answers, saves and loads."""
+
+    _native: Any
+    _layers: list[weakref.ref[nn.Module]]
+    _device: torch.device
+    _shapes: ShapeReader
+    _state_file: str
+
+    @property
+    def budget(self) -> int:
+        """Bytes that may be in use on the device at once."""
+        return int(self._native.budget())
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since attach() and the last step: steps, recomputed_layers of layer_calls,
+        revocations, overruns, highest_peak_bytes, host_peak_bytes (of offloaded layers),
+        budget_bytes, state, last_step, daemon."""
+        stats: dict[str, Any] = json.loads(self._native.stats())
+        stats["layers"] = len(self._layers)
+        return stats
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plans in the cache: key region, modes by layer, predicted bytes, reason."""
+        plans: list[dict[str, Any]] = self.snapshot()["plans"]
+        return plans
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that is known, as `pudica plans --json` documents it."""
+        snapshot: dict[str, Any] = json.loads(self._ask(StateError, self._native.snapshot))
+        return snapshot
+
+    def explain(self, shape: Shape, budget: Budget | None = None) -> Explanation:
+        """Layer by layer what a batch of this shape would run as, and why.
+
+        `shape`: sizes in the order of the key's dimensions, (12, 384), or by name,
+        {"batch": 12, "length": 384}, or as text. Raises NotLearnedError, ShapeError, BudgetError.
+        """
+        return Explanation(self._answer(self._native.explain, shape, budget))
+
+    def estimate(self, shape: Shape, budget: Budget | None = None) -> Answer:
+        """What a batch of this shape would need: fits, predicted, floor and keep-all peaks in
+        bytes, extra seconds. Raises as explain()."""
+        return Answer(self._answer(self._native.estimate, shape, budget))
+
+    def frontier(self, shape: Shape) -> list[tuple[int, float]]:
+        """(peak bytes, extra seconds) of the plans worth choosing, least time first."""
+        points = self._answer(self._native.estimate, shape, None)["frontier"]
+        return sorted(
+            ((int(p["peak_bytes"]), float(p["extra_seconds"])) for p in points),
+            key=lambda point: point[1],
+        )
+
+    def plot(self, shape: Shape, axes: Any = None) -> Any:
+        """Draws frontier() with matplotlib, which must be installed; returns the axes."""
+        from ._plot import plot_frontier
+
+        return plot_frontier(self.frontier(shape), self.budget, axes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the learned model. Raises OSError, StateError."""
+        text = json.dumps(self.state_dict())
+        target = pathlib.Path(path)
+        fresh = target.with_name(target.name + ".new")
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(target)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads what save() wrote for the same model. Raises OSError, StateError; the learned
+        model stays as it was where that happens."""
+        try:
+            self.load_state_dict(json.loads(pathlib.Path(path).read_text(encoding="utf-8")))
+        except StateError as error:
+            raise StateError(f"{os.fspath(path)}: {error}") from None
+        except ValueError as error:
+            raise StateError(
+                f"{os.fspath(path)}: no JSON ({error}); expected what save() wrote"
+            ) from None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The learned model as a small dict of plain values, for checkpoints."""
+        return {
+            "schema": _STATE_SCHEMA,
+            "dimensions": [[list(axis) for axis in g] for g in self._shapes.dimensions()],
+            "learned": self._ask(StateError, self._native.serialize),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What state_dict() gave. Raises StateError."""
+        if not isinstance(state, dict):
+            raise StateError(f"state is a {type(state).__name__}; expected a dict of state_dict()")
+        if (seen := state.get("schema")) != _STATE_SCHEMA:
+            raise StateError(f"state: schema is {seen!r}; expected {_STATE_SCHEMA!r}")
+        try:
+            groups = [[(str(p), int(a)) for p, a in group] for group in state["dimensions"]]
+            learned = str(state["learned"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"state: damaged: {error!r}") from None
+        self._ask(StateError, self._native.restore, learned)
+        self._shapes.preset(groups)
+
+    @staticmethod
+    def _ask(kind: Any, call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except RuntimeError as error:
+            raise from_native(error, kind) from None
+
+    def _answer(self, call: Any, shape: Shape, budget: Budget | None) -> dict[str, Any]:
+        limit = -1 if budget is None else resolve(budget, self._device)
+        answer: dict[str, Any] = json.loads(self._ask(ShapeError, call, _shape_text(shape), limit))
+        return answer
+
+    def _load_state_file(self, path: str) -> None:
+        self._state_file = path
+        if path and pathlib.Path(path).exists():
+            self.load(path)
+
+    def _save_state_file(self) -> None:
+        if not self._state_file:
+            return
+        try:
+            self.save(self._state_file)
+        except (OSError, StateError) as error:
+            _log.warning("the learned model could not be written: %s", error)
+
+
+def _shape_text(shape: Shape) -> str:
+    if isinstance(shape, str):
+        return shape
+    try:
+        if isinstance(shape, dict):
+            return ",".join(f"{name}={operator.index(size)}" for name, size in shape.items())
+        if not isinstance(shape, (bytes, bytearray)):
+            return "x".join(str(operator.index(size)) for size in shape)
+    except TypeError:
+        pass
+    raise ShapeError(
+        f"shape is {shape!r}; expected whole sizes such as (12, 384), a dict by name or a text"
+    )

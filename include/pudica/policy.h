@@ -110,7 +110,8 @@ struct StepOutcome {
   // Empty unless recorded. Seconds that are not known yet are 0: learn_times() tells them.
   std::vector<SegmentObservation> segments;
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them
-  std::int64_t recomputed_layers = 0;     // layer calls run again, by plan or after a revocation
+  std::int64_t layer_calls = 0;
+  std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
   Bytes host_peak_bytes{0};           // what layers of mode `offload` held in host memory
   std::vector<ForwardTime> forwards;  // of calls whose forward was nothing else

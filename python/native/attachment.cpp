@@ -122,15 +122,17 @@ Controllers& Attachment::controllers() const {
   return *controllers_;
 }
 
-void Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
+bool Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
                             const std::vector<std::int64_t>& values) {
   if (controllers_) controllers_->select(kind);
   handle_->begin_step(ShapeKey(names, values));
+  return kind >= 0 || !controllers_;
 }
 
 void Attachment::count(const StepReport& report) {
   ++totals_.steps;
   const bool predicted = report.plan && report.plan->predicted_peak_bytes > Bytes(0);
+  totals_.unplanned_steps += report.plan && report.layer_calls > 0 ? 0 : 1;
   totals_.learning_steps += report.recorded && !predicted ? 1 : 0;
   totals_.layer_calls += report.layer_calls;
   totals_.recomputed_layers += report.recomputed_layers;
@@ -189,6 +191,7 @@ std::string Attachment::snapshot() const { return snapshot_to_json(controllers()
 std::string Attachment::stats() const {
   json out{{"steps", totals_.steps},
            {"learning_steps", totals_.learning_steps},
+           {"unplanned_steps", totals_.unplanned_steps},
            {"layer_calls", totals_.layer_calls},
            {"recomputed_layers", totals_.recomputed_layers},
            {"revocations", totals_.revocations},

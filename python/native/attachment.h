@@ -25,8 +25,11 @@ class Attachment final : public torch::CustomClassHolder {
   Attachment(const std::string& settings, std::vector<at::Tensor> parameters);
   ~Attachment() override;
 
-  // `kind`: which way of calling the model this is. Dimensions by name, all at least 1.
-  void begin_step(std::int64_t kind, const std::vector<std::string>& names,
+  // `kind`: which way of calling the model this is; below 0: none that is told apart, the key says
+  // too little for a plan, and layers are kept as long as there is room. Dimensions by name, all at
+  // least 1.
+  // False: the step has no plan.
+  bool begin_step(std::int64_t kind, const std::vector<std::string>& names,
                   const std::vector<std::int64_t>& values);
   // What the step that was open did, as a sum of Outcome.
   std::int64_t end_step();
@@ -58,6 +61,7 @@ class Attachment final : public torch::CustomClassHolder {
   struct Totals {
     std::int64_t steps = 0;
     std::int64_t learning_steps = 0;
+    std::int64_t unplanned_steps = 0;
     std::int64_t layer_calls = 0;
     std::int64_t recomputed_layers = 0;
     std::int64_t revocations = 0;

@@ -10,6 +10,8 @@ namespace pudica::python {
 Controllers::Controllers(ControllerOptions options) : options_(std::move(options)) { select(0); }
 
 void Controllers::select(std::int64_t kind) {
+  unplanned_ = kind < 0;
+  if (unplanned_) return;
   auto [found, fresh] = kinds_.try_emplace(std::min(kind, kMostKinds - 1));
   kind_ = &found->second;
   if (fresh) kind_->controller = make_controller(options_);
@@ -21,11 +23,25 @@ void Controllers::renew(Kind& kind) {
 }
 
 void Controllers::on_structure(const StepStructure& structure) {
-  kind_->structure = structure;
-  current().on_structure(structure);
+  latest_ = structure;
+  tell_structure();
+}
+
+// A step whose layers are those of the step before it, of another kind, is not told of them.
+void Controllers::tell_structure() {
+  if (unplanned_ || kind_->structure == latest_) return;
+  kind_->structure = latest_;
+  current().on_structure(latest_);
+}
+
+void Controllers::end_step(const StepOutcome& outcome) {
+  if (unplanned_) return;
+  if (!outcome.failed && outcome.layer_calls > 0) tell_structure();
+  current().end_step(outcome);
 }
 
 StepDecision Controllers::begin_step(const StepContext& context) {
+  if (unplanned_) return {};
   const DimensionNames* names = &context.shape.names();
   if (kind_->names != names) {
     const DimensionNames learned =

@@ -20,14 +20,15 @@ class Controllers final : public Controller {
  public:
   explicit Controllers(ControllerOptions options);
 
-  // Of the next step. At most kMostKinds are told apart; those beyond share the last.
+  // Of the next step, at least 0; at most kMostKinds are told apart, those beyond share the last.
+  // kUnplanned: it has no plan and teaches nothing.
   void select(std::int64_t kind);
 
   [[nodiscard]] std::string name() const override { return current().name(); }
   [[nodiscard]] bool wants_menus() const override { return current().wants_menus(); }
   void on_structure(const StepStructure& structure) override;
   StepDecision begin_step(const StepContext& context) override;
-  void end_step(const StepOutcome& outcome) override { current().end_step(outcome); }
+  void end_step(const StepOutcome& outcome) override;
   // Each goes to the model of the call whose step it was of.
   void learn_times(const std::vector<SegmentTime>& times) override;
   void set_budget(Bytes budget_bytes) override;
@@ -42,6 +43,7 @@ class Controllers final : public Controller {
   Result<void> restore(const std::string& text, const std::string& fingerprint) override;
 
   static constexpr std::int64_t kMostKinds = 16;
+  static constexpr std::int64_t kUnplanned = -1;
 
  private:
   struct Kind {
@@ -55,10 +57,13 @@ class Controllers final : public Controller {
 
   [[nodiscard]] Controller& current() const { return *kind_->controller; }
   void renew(Kind& kind);
+  void tell_structure();
 
   ControllerOptions options_;
   std::map<std::int64_t, Kind> kinds_;
-  Kind* kind_ = nullptr;
+  Kind* kind_ = nullptr;  // of the latest planned step
+  bool unplanned_ = false;
+  StepStructure latest_;                           // of the latest step that called layers
   std::map<std::uint64_t, Kind*> kinds_of_steps_;  // of the latest
   Bytes budget_bytes_{0};
 };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import weakref
 from collections.abc import Hashable
 from typing import Any
@@ -24,6 +25,7 @@ from ._parts import Parts
 from ._shape import ShapeReader
 
 _MOST_WORDS = 1 << 14
+_UNPLANNED = -1  # kind of a step whose shape says too little for a plan
 
 # Modules that carry the hooks of a handle.
 attached_modules: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]]
@@ -53,6 +55,7 @@ class Handle(Messages):
         self._shapes = ShapeReader()
         self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
+        self._thread = 0  # of the forward
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, and token of the call.
         self._open_layers: list[tuple[int, int]] = []
@@ -178,18 +181,30 @@ class Handle(Messages):
             )
             return
         try:
-            read = self._shapes.read(module, args, kwargs)
-            if read is None:
-                return
+            kind, names, values = self._read_shape(module, args, kwargs)
             _rerun.forget_dead()
             for place in self._places:
                 place.take()
             self._take_over_checkpointing()
             self._note(self._native.end_step())
-            self._native.begin_step(*read)
+            if not self._native.begin_step(kind, names or ["elements"], values or [1]):
+                self._say_unplanned(names)
             self._opener = weakref.ref(module)
+            self._thread = threading.get_ident()
         except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
             self._failed("the start of a forward", error)
+
+    def _read_shape(
+        self, module: nn.Module, args: Any, kwargs: Any
+    ) -> tuple[int, list[str], list[int]]:
+        try:
+            kind, names, values = self._shapes.read(module, args, kwargs)
+        except Exception as error:  # noqa: BLE001
+            self._failed("reading the shapes of the arguments", error)
+            self._said.add("shapeless")
+            kind, names, values = None, [], []
+        # The budget holds all the same.
+        return _UNPLANNED if kind is None else kind, names, values
 
     def _forward_ends(self, module: nn.Module) -> None:
         if self._opener is None or self._opener() is not module:
@@ -232,6 +247,8 @@ class Handle(Messages):
             if entered:
                 _rerun.note_attributes(token)
                 self._open_layers.append((id(module), token))
+            elif not self._open_layers:
+                self._say_left_out(type(module).__name__, self._thread)
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
 

@@ -60,6 +60,7 @@ class LayerBegin(_Hook):
             handle._compiled = type(module).__name__
             return
         if handle._opener is None:
+            handle._say_alone(type(module).__name__)
             return
         hooks = module._forward_pre_hooks
         if next(reversed(hooks.values())) is not self:

@@ -23,8 +23,9 @@ class InertHandle:
         last = {"shape": "", "peak_bytes": 0, "base_bytes": 0, "host_peak_bytes": 0,
                 "predicted_peak_bytes": None, "layer_calls": 0, "recomputed_layers": 0,
                 "learning": False, "reason": ""}
-        return {"steps": 0, "learning_steps": 0, "layer_calls": 0, "recomputed_layers": 0,
-                "revocations": 0, "revoked_steps": 0, "overruns": 0, "infeasible_steps": 0,
+        return {"steps": 0, "learning_steps": 0, "unplanned_steps": 0, "layer_calls": 0,
+                "recomputed_layers": 0, "revocations": 0, "revoked_steps": 0, "overruns": 0,
+                "infeasible_steps": 0,
                 "highest_peak_bytes": 0, "host_peak_bytes": 0, "budget_bytes": 0, "failures": 0,
                 "state": "disabled", "layers": 0, "last_step": last, "daemon": None}
 

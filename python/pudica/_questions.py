@@ -33,6 +33,7 @@ class Questions:
     _device: torch.device
     _shapes: ShapeReader
     _state_file: str
+    _failures: int
 
     @property
     def budget(self) -> int:
@@ -40,10 +41,12 @@ class Questions:
         return int(self._native.budget())
 
     def stats(self) -> dict[str, Any]:
-        """Counts since attach() and the last step: steps, recomputed_layers of layer_calls,
-        revocations, overruns, highest_peak_bytes, host_peak_bytes (of offloaded layers),
-        budget_bytes, state, last_step, daemon."""
+        """Counts since attach() and the last step: steps, those that taught and those without a
+        plan among them, recomputed_layers of layer_calls, revocations, overruns,
+        highest_peak_bytes, host_peak_bytes (of offloaded layers), budget_bytes, state, last_step,
+        daemon."""
         stats: dict[str, Any] = json.loads(self._native.stats())
+        stats["failures"] += self._failures
         stats["layers"] = len(self._layers)
         return stats
 

@@ -2,90 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
+from ._leaves import Leaf, leaves_of
+
 _MOST_DIMENSIONS = 6  # of a native shape key, the batch included
-_MOST_KINDS = 16
+MOST_KINDS = 15  # the native side has one more, for all others
 
-Axis = tuple[str, int]  # argument path, axis
+# Argument path, axis. Of a list's items as a whole the axis is one of those below zero.
+Axis = tuple[str, int]
+_ITEMS, _TOTAL, _LARGEST = -1, -2, -3  # the largest of the items along axis k: _LARGEST - k
+Sizes = dict[Axis, int]
 
 
-def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        if value.dim() > 0:
-            yield path, value
-    elif depth < 4 and isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{index}", depth + 1)
-    elif depth < 4 and isinstance(value, dict):
-        for key in sorted(value, key=str):
-            yield from _leaves(value[key], f"{path}.{key}" if path else str(key), depth + 1)
+def _is_batch(axis: Axis) -> bool:
+    return axis[1] in (0, _ITEMS)
+
+
+def _item_path(leaf: Leaf, index: int) -> str:
+    return leaf.path.replace("*", str(index), 1).replace(".*", "")
 
 
 class Kind:
-    """One way of calling the model: its dimensions, refined as batches show them apart."""
+    """One way of calling the model: its dimensions, refined as batches show them apart.
+
+    The items of a list are told apart as long as there are always as many and their axes are few
+    enough for a key. Else they are summed up: how many, the largest along each axis in which they
+    differ, and how many elements along these axes in all.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.groups: list[list[Axis]] = []  # axes that were always of one size; the batch first
         self.names: list[str] = []
+        self._kept: list[Axis] = []  # the first axis of each group that is a dimension of the key
+        self._fixed: Sizes = {}  # axes that are no dimension: always of this size
+        self._counts: dict[str, int] = {}  # items of the lists
+        self._summed: set[str] = set()  # paths of lists
+        self._first: Sizes = {}
+        self._varying: dict[Axis, None] = {}  # in the order in which they began to
+        self._moved = False  # groups changed since they were put into order
 
-    def read(self, sizes: dict[Axis, int]) -> tuple[list[str], list[int]]:
+    def read(self, leaves: list[Leaf]) -> tuple[list[str], list[int]]:
         """Names and values; axes that turn out to differ make new names."""
-        if not self.groups:
-            self._group(sizes)
-        elif self._differs(sizes):
-            self.groups = [part for group in self.groups for part in self._split(group, sizes)]
-            self._name()
-        values = [max(1, sizes[group[0]]) for group in self.groups]
-        return self.names, values[: len(self.names)]
-
-    def take(self, groups: list[list[Axis]]) -> None:
-        self.groups = groups
-        self._name()
-
-    def _group(self, sizes: dict[Axis, int]) -> None:
-        firsts = [axis for axis in sizes if axis[1] == 0]
-        same_batch = len({sizes[axis] for axis in firsts}) == 1
-        by_size: dict[tuple[int, bool], list[Axis]] = {}
+        for leaf in leaves:
+            if leaf.many and self._counts.setdefault(leaf.path, len(leaf.tensors)) != len(
+                leaf.tensors
+            ):
+                self._sum_up([leaf])
+        sizes = self._place(leaves)
+        if len(self.groups) > _MOST_DIMENSIONS and self._sum_up(leaves):
+            sizes = self._place(leaves)
         for axis, size in sizes.items():
-            if axis[1] == 0 or size > 1:
-                by_size.setdefault((size, same_batch and axis[1] == 0), []).append(axis)
-        self.groups = sorted(by_size.values(), key=lambda group: (group[0][1], group[0][0]))
-        self._name()
+            if size != self._first.setdefault(axis, size):
+                self._varying.setdefault(axis)
+        kept = [group[0] for group in self._dimensions()]
+        if kept != self._kept:
+            self._kept, self.names = kept, self._names_of(kept)
+        values = [max(1, sizes[axis]) for axis in kept]
+        if len(self.names) > len(values):
+            values.append(max(1, _elements_in(leaves)))
+        return self.names, values
 
-    def _differs(self, sizes: dict[Axis, int]) -> bool:
-        return any(sizes[axis] != sizes[group[0]] for group in self.groups for axis in group[1:])
+    def take(self, groups: list[list[Axis]], leaves: list[Leaf]) -> bool:
+        """The groups of a saved state, if this kind of call has their axes."""
+        self.groups = [list(group) for group in groups]
+        self._moved = True
+        axes = {axis for group in groups for axis in group}
+        self._summed = {path for path, axis in axes if axis < 0}
+        if axes <= set(self._measure(leaves)):
+            return True
+        self.groups, self._summed, self._fixed = [], set(), {}
+        return False
 
-    @staticmethod
-    def _split(group: list[Axis], sizes: dict[Axis, int]) -> list[list[Axis]]:
-        parts: dict[int, list[Axis]] = {}
-        for axis in group:
-            parts.setdefault(sizes[axis], []).append(axis)
-        return list(parts.values())
+    # -- axes and their groups ----------------------------------------------------------------
 
-    def _name(self) -> None:
-        # The batch, then the others in the order of their arguments; what is too much is left out.
-        self.groups = sorted(self.groups, key=lambda group: (group[0][1] != 0, group[0][0]))
-        kept = self.groups[:_MOST_DIMENSIONS]
+    def _sum_up(self, leaves: list[Leaf]) -> bool:
+        """Does not tell the items of these lists apart any more; whether any were."""
+        fresh = [leaf for leaf in leaves if leaf.many and leaf.path not in self._summed]
+        items = {_item_path(leaf, k) for leaf in fresh for k in range(self._counts[leaf.path])}
+        self._moved = True
+        groups = [[axis for axis in group if axis[0] not in items] for group in self.groups]
+        self.groups = [group for group in groups if group]
+        self._fixed = {a: size for a, size in self._fixed.items() if a[0] not in items}
+        self._summed.update(leaf.path for leaf in fresh)
+        return bool(fresh)
+
+    def _measure(self, leaves: list[Leaf]) -> Sizes:
+        known = {axis for group in self.groups for axis in group}
+        sizes: Sizes = {}
+        for leaf in leaves:
+            if leaf.path in self._summed:
+                self._measure_items(leaf, known, sizes)
+                continue
+            for index, tensor in enumerate(leaf.tensors):
+                path = _item_path(leaf, index) if leaf.many else leaf.path
+                for k, size in enumerate(tensor.shape):
+                    sizes[path, k] = size
+        return sizes
+
+    def _measure_items(self, leaf: Leaf, known: set[Axis], sizes: Sizes) -> None:
+        shapes = [tensor.shape for tensor in leaf.tensors]
+        sizes[leaf.path, _ITEMS] = len(shapes)
+        differing = []
+        for k in range(leaf.dim):
+            axis = leaf.path, _LARGEST - k
+            largest = max(shape[k] for shape in shapes)
+            alike = all(shape[k] == largest for shape in shapes)
+            if alike and axis not in known and self._fixed.setdefault(axis, largest) == largest:
+                continue
+            sizes[axis] = largest
+            differing.append(k)
+        if differing:
+            sizes[leaf.path, _TOTAL] = sum(math.prod(s[k] for k in differing) for s in shapes)
+
+    def _place(self, leaves: list[Leaf]) -> Sizes:
+        """Puts every axis into a group; gives the sizes."""
+        sizes = self._measure(leaves)
+        if any(sizes[axis] != sizes[g[0]] for g in self.groups for axis in g[1:]):
+            self._moved = True
+            self.groups = [part for group in self.groups for part in _split(group, sizes)]
+        known = {axis for group in self.groups for axis in group}
+        fresh: list[Axis] = []
+        grown: list[Axis] = []  # were always of one size
+        for axis, size in sizes.items():
+            if axis in known:
+                continue
+            if axis[1] > 0 and size <= 1:
+                self._fixed[axis] = size
+            elif self._fixed.pop(axis, None) is not None:
+                grown.append(axis)
+            else:
+                fresh.append(axis)
+        self._moved = self._moved or bool(fresh or grown)
+        self._group(fresh, sizes)
+        if grown:
+            self.groups.extend(_split(grown, sizes))
+            self._varying.update(dict.fromkeys(grown))
+        return sizes
+
+    def _group(self, axes: list[Axis], sizes: Sizes) -> None:
+        if not axes:
+            return
+        same_batch = len({sizes[axis] for axis in sizes if _is_batch(axis)}) == 1
+        by_size = {(sizes[g[0]], same_batch and _is_batch(g[0])): g for g in self.groups}
+        for axis in axes:
+            key = sizes[axis], same_batch and _is_batch(axis)
+            if key in by_size:
+                by_size[key].append(axis)
+            else:
+                by_size[key] = [axis]
+                self.groups.append(by_size[key])
+
+    # -- dimensions ---------------------------------------------------------------------------
+
+    def _dimensions(self) -> list[list[Axis]]:
+        """The groups that make the key. Where they are too many: those that vary; where these are
+        too many as well, all but those that began to first are told by the number of elements."""
+        if self._moved:
+            self.groups = sorted(self.groups, key=_place_of)
+            self._moved = False
+        if len(self.groups) <= _MOST_DIMENSIONS:
+            return self.groups
+        order = {axis: place for place, axis in enumerate(self._varying)}
+        began = {id(g): min(order.get(axis, len(order)) for axis in g) for g in self.groups}
+        chosen = sorted(self.groups, key=lambda group: began[id(group)])
+        vary = sum(began[id(group)] < len(order) for group in chosen)
+        most = _MOST_DIMENSIONS if vary <= _MOST_DIMENSIONS else _MOST_DIMENSIONS - 1
+        return sorted(chosen[:most], key=_place_of)
+
+    def _names_of(self, kept: list[Axis]) -> list[str]:
         names: list[str] = []
-        lengths = [group for group in kept if group[0][1] != 0]
-        for group in kept:
-            path, axis = group[0]
+        lengths = [axis for axis in kept if not _is_batch(axis)]
+        for path, axis in kept:
+            word = path.replace(".*", "").replace(".", "_")
             if axis == 0:
-                name = "batch" if "batch" not in names else f"batch_{path}"
+                name = "batch" if "batch" not in names else f"batch_{word}"
+            elif axis == _ITEMS:
+                name = f"{word}_items"
+            elif axis == _TOTAL:
+                name = f"{word}_total"
+            elif axis <= _LARGEST:
+                alone = sum(p == path and a <= _LARGEST for p, a in kept) == 1
+                name = f"{word}_largest" if alone else f"{word}_largest_{_LARGEST - axis}"
             elif len(lengths) == 1:
                 name = "length"
             else:
-                name = path.replace(".", "_") if axis == 1 else f"{path.replace('.', '_')}_{axis}"
+                name = word if axis == 1 else f"{word}_{axis}"
             name = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
             while name in names:
                 name += "_"
             names.append(name)
-        self.names = names
+        if len(self.groups) > _MOST_DIMENSIONS > len(names):
+            names.append("elements")
+        return names
+
+
+def _place_of(group: list[Axis]) -> tuple[bool, str, int]:
+    path, axis = group[0]
+    return not _is_batch(group[0]), path, abs(axis)
+
+
+def _split(group: list[Axis], sizes: Sizes) -> list[list[Axis]]:
+    parts: dict[int, list[Axis]] = {}
+    for axis in group:
+        parts.setdefault(sizes[axis], []).append(axis)
+    return list(parts.values())
+
+
+def _elements_in(leaves: Iterable[Leaf]) -> int:
+    return sum(tensor.numel() for leaf in leaves for tensor in leaf.tensors)
 
 
 class ShapeReader:
@@ -98,40 +228,32 @@ class ShapeReader:
 
     def read(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[int, list[str], list[int]] | None:
-        """Kind, names and values of a call; None where it has no tensor with dimensions."""
-        leaves: list[tuple[str, torch.Tensor]] = []
-        for index, value in enumerate(args):
-            leaves.extend(_leaves(value, "" if isinstance(value, dict) else f"argument{index}"))
-        leaves.extend(_leaves(kwargs, ""))
-        sizes = {
-            (path, axis): tensor.shape[axis] for path, tensor in leaves
-            for axis in range(tensor.dim())
-        }
-        if not sizes:
-            return None
+    ) -> tuple[int | None, list[str], list[int]]:
+        """Kind, names and values of a call. No kind: one more than are told apart. No value: it
+        has no tensor with dimensions."""
+        leaves = leaves_of(args, kwargs)
+        if not leaves:
+            return None, [], []
         signature = (
             id(module),
             module.training,
             torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
-            tuple((path, t.dim(), t.dtype, t.requires_grad) for path, t in leaves),
+            tuple(leaf.form() for leaf in leaves),
         )
         kind = self._kinds.get(signature)
         if kind is None:
-            if len(self._kinds) >= _MOST_KINDS:
-                return None
+            if len(self._kinds) >= MOST_KINDS:
+                return None, ["elements"], [max(1, _elements_in(leaves))]
             kind = self._kinds[signature] = Kind(len(self._kinds))
-            self._take_preset(kind, sizes)
-        names, values = kind.read(sizes)
+            if self._preset is not None and kind.number == 0:
+                kind.take(self._preset, leaves)
+        try:
+            names, values = kind.read(leaves)
+        except BaseException:  # Ctrl-C strikes anywhere: begun anew
+            self._kinds[signature] = Kind(kind.number)
+            raise
         self.last = kind
         return kind.number, names, values
-
-    def _take_preset(self, kind: Kind, sizes: dict[Axis, int]) -> None:
-        if self._preset is None or kind.number != 0:
-            return
-        axes = {axis for group in self._preset for axis in group}
-        if axes <= set(sizes):
-            kind.take([list(group) for group in self._preset])
 
     def dimensions(self) -> list[list[Axis]]:
         """Of the latest kind of call: what a saved state must be read with."""

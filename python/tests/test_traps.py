@@ -10,7 +10,7 @@ import torch
 from stacks import Layer, Normed, Stack, run, stack
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training import assert_equal, attached, call, check, gradients
+from training import assert_equal, attach, attached, call, check, gradients
 
 import pudica
 from pudica import _rerun
@@ -460,10 +460,11 @@ def test_a_call_that_cannot_be_remembered_is_no_frame(
         remember(*arguments)
 
     monkeypatch.setattr(_rerun, "remember", faulty)
-    with attached(model) as handle:
+    with attach(model) as handle:
         for _ in range(5):
             assert_equal(gradients(model, run), expected)
         assert handle.stats()["recomputed_layers"] > 6
+        assert handle.stats()["failures"] == len(failing)
     assert caplog.text.count("no room for another call") == 1
     assert _rerun.live_calls() == before
 
@@ -472,7 +473,7 @@ def test_a_call_that_is_not_entered_is_forgotten(monkeypatch: pytest.MonkeyPatch
     model = stack()
     expected = gradients(model, run)
     before = _rerun.live_calls()
-    with attached(model) as handle:
+    with attach(model) as handle:
         native = handle._native
 
         class Refuses:
@@ -487,3 +488,4 @@ def test_a_call_that_is_not_entered_is_forgotten(monkeypatch: pytest.MonkeyPatch
         assert _rerun.live_calls() == before
         handle._native = native
         assert_equal(gradients(model, run), expected)
+        assert handle.stats()["failures"] == 3

@@ -87,5 +87,47 @@ TEST_F(Calls, TimesOfStepsThatAreNotRememberedAreLeftOut) {
   EXPECT_TRUE(learned_seconds(controllers_).empty());
 }
 
+// The hook layer tells of layers when they change: a kind whose layers are those of the step before
+// it, of another kind, learns of them all the same.
+TEST(Kinds, LayersOfAnotherKindsStepAreKnownToo) {
+  python::Controllers controllers{ControllerOptions{}};
+  SyntheticModel model({});
+  std::uint64_t number = 0;
+  StepStructure told;
+  StepDecision decision;
+  for (const std::int64_t kind : {0, 0, 1, 1, 1, 1, 1}) {
+    controllers.select(kind);
+    StepContext context = model.context({8, 96 + 32 * static_cast<std::int64_t>(number % 3)},
+                                        model.settled_base() + Bytes(1 << 30));
+    context.step = ++number;
+    decision = controllers.begin_step(context);
+    StepOutcome outcome = model.run(context, decision);
+    outcome.layer_calls = static_cast<std::int64_t>(model.structure().layers.size());
+    if (!(told == model.structure())) controllers.on_structure(told = model.structure());
+    controllers.end_step(outcome);
+  }
+  ASSERT_NE(decision.plan, nullptr);
+  EXPECT_GT(decision.plan->predicted_peak_bytes, Bytes(0)) << decision.plan->reason;
+}
+
+TEST_F(Calls, AnUnplannedStepHasNoPlanAndTeachesNothing) {
+  step(0, {8, 96});
+  const std::string before = controllers_.serialize("model");
+  controllers_.select(python::Controllers::kUnplanned);
+  SyntheticModel& model = models_[0];
+  const StepContext context = model.context({8, 128}, model.settled_base() + Bytes(1 << 30));
+  const StepDecision decision = controllers_.begin_step(context);
+  EXPECT_EQ(decision.plan, nullptr);
+  EXPECT_FALSE(decision.record);
+  controllers_.on_structure(models_[1].structure());
+  StepOutcome outcome;
+  outcome.context = context;
+  outcome.peak_bytes = Bytes(1 << 20);
+  outcome.layer_calls = 2;
+  controllers_.end_step(outcome);
+  EXPECT_EQ(controllers_.serialize("model"), before);
+  step(0, {8, 128});
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -31,6 +32,19 @@ enum class Enforcement : std::uint8_t { kSoft, kHard };
 // inputs, random state and parameters. It may outlive the call (until the backward): capture by
 // value what it needs.
 using LayerFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+// What a layer's function throws where the program is to stop (Ctrl-C in another language): the
+// layer has not failed. pudica lets go of what it was at, and `cause` comes out of the backward, or
+// of leave_layer(), as it was.
+class Interruption final : public std::exception {
+ public:
+  explicit Interruption(std::exception_ptr cause) : cause_(std::move(cause)) {}
+  [[nodiscard]] const char* what() const noexcept override { return "pudica: interrupted"; }
+  [[nodiscard]] const std::exception_ptr& cause() const { return cause_; }
+
+ private:
+  std::exception_ptr cause_;
+};
 
 struct LayerOptions {
   // Layers of one class have the same code and parameter shapes: they share one learned model.
@@ -123,7 +137,8 @@ class Handle {
   // leave_layer() (or abandon_layers(), where the forward threw) must follow on the same thread.
   virtual bool enter_layer(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
                            const LayerOptions& options) noexcept = 0;
-  virtual void leave_layer(const std::vector<at::Tensor>& outputs) noexcept = 0;
+  // Throws the cause of an Interruption, and nothing else: the layer is then left all the same.
+  virtual void leave_layer(const std::vector<at::Tensor>& outputs) = 0;
   // Ends a layer that was entered and never left. Harmless where there is none.
   virtual void abandon_layers() noexcept = 0;
 

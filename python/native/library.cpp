@@ -10,7 +10,8 @@
 namespace pudica::python {
 namespace {
 
-void set_rerun_callback(std::int64_t address) { RerunDesk::instance().set_callback(address); }
+void open_reruns(bool is_open) { RerunDesk::instance().open(is_open); }
+bool rerun_is_running() { return RerunDesk::is_running(); }
 std::vector<at::Tensor> rerun_inputs() { return RerunDesk::instance().inputs(); }
 void rerun_done(std::vector<at::Tensor> outputs) {
   RerunDesk::instance().set_outputs(std::move(outputs));
@@ -47,7 +48,9 @@ TORCH_LIBRARY(pudica, library) {
       .def("estimate", &Attachment::estimate)
       .def("serialize", &Attachment::serialize)
       .def("restore", &Attachment::restore);
-  library.def("set_rerun_callback", &set_rerun_callback);
+  library.def("rerun(int token) -> int");  // its kernel is Python's
+  library.def("open_reruns", &open_reruns);
+  library.def("rerun_is_running", &rerun_is_running);
   library.def("rerun_inputs", &rerun_inputs);
   library.def("rerun_done", &rerun_done);
   library.def("rerun_failed", &rerun_failed);

@@ -1,8 +1,11 @@
 #include "native/rerun_desk.h"
 
+#include <exception>
 #include <stdexcept>
 #include <utility>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <c10/util/Exception.h>
 
 namespace pudica::python {
@@ -32,6 +35,19 @@ class ExchangeGuard {
   Exchange* before_;
 };
 
+// Past the dispatcher, which modes of the user's would see.
+std::int64_t call_python(std::int64_t token) {
+  static const c10::OperatorHandle rerun =
+      c10::Dispatcher::singleton().findSchemaOrThrow("pudica::rerun", "");
+  torch::jit::Stack stack{token};
+  try {
+    rerun.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  } catch (...) {
+    throw Interruption(std::current_exception());
+  }
+  return stack.back().toInt();
+}
+
 }  // namespace
 
 struct RerunDesk::Token {
@@ -52,9 +68,9 @@ RerunDesk& RerunDesk::instance() {
   return *desk;
 }
 
-void RerunDesk::set_callback(std::int64_t address) {
-  callback_.store(reinterpret_cast<RerunCallback>(address));  // NOLINT: what ctypes hands out
-}
+void RerunDesk::open(bool is_open) { open_.store(is_open); }
+
+bool RerunDesk::is_running() { return current_exchange() != nullptr; }
 
 LayerFunction RerunDesk::function(std::int64_t token) {
   return [this, alive = std::make_shared<Token>(token)](const std::vector<at::Tensor>& inputs) {
@@ -80,13 +96,12 @@ void RerunDesk::set_failure(const std::string& message) {
 }
 
 std::vector<at::Tensor> RerunDesk::run(std::int64_t token, const std::vector<at::Tensor>& inputs) {
-  const RerunCallback callback = callback_.load();
-  if (callback == nullptr) throw std::runtime_error("pudica: the interpreter is gone");
+  if (!open_.load()) throw std::runtime_error("pudica: the interpreter is gone");
   Exchange exchange{inputs, {}, {}};
-  int status = 0;
+  std::int64_t status = 0;
   {
     const ExchangeGuard guard(exchange);
-    status = callback(token);
+    status = call_python(token);
   }
   if (status == 2) TORCH_CHECK_WITH(OutOfMemoryError, false, exchange.failure);
   if (status != 0) throw std::runtime_error(exchange.failure);

@@ -1,5 +1,5 @@
-// RerunDesk: how a layer that lives in Python is run again without Python's headers: a C function
-// pointer from ctypes, and tensors that wait for it here.
+// RerunDesk: how a layer that lives in Python is run again without Python's headers: an operator of
+// torch's whose kernel is a Python function, and tensors that wait for it here.
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,20 @@
 
 namespace pudica::python {
 
-// Runs the layer call `token` again: fetches inputs() from the desk and hands outputs back. 0:
-// done; 1: it threw; 2: it ran out of memory. May be called on any thread; takes the interpreter's
-// lock.
-using RerunCallback = int (*)(std::int64_t token);
+// The kernel of `pudica::rerun(int token) -> int` runs the layer call `token` again: it fetches
+// inputs() from the desk and hands outputs back. 0: done; 1: it threw; 2: it ran out of memory.
+// What it throws itself, wherever it is struck, is an Interruption: torch carries the exception
+// back to Python as it is. Called on any thread; takes the interpreter's lock.
 
 // One a process; leaked. Thread-safe.
 class RerunDesk {
  public:
   static RerunDesk& instance();
 
-  // 0: no Python any more (the interpreter ends).
-  void set_callback(std::int64_t address);
+  // Whether the operator has its kernel (the interpreter lives).
+  void open(bool is_open);
+  // A rerun is under way on this thread.
+  [[nodiscard]] static bool is_running();
   // `token` counts as dead once the function and its copies are gone.
   LayerFunction function(std::int64_t token);
   // Tokens that died since the last call.
@@ -41,7 +43,7 @@ class RerunDesk {
   struct Token;
   std::vector<at::Tensor> run(std::int64_t token, const std::vector<at::Tensor>& inputs);
 
-  std::atomic<RerunCallback> callback_{nullptr};
+  std::atomic<bool> open_{false};
   std::mutex mutex_;
   std::vector<std::int64_t> dead_;  // guarded by mutex_
 };

@@ -4,6 +4,7 @@ torch's, and state that it keeps on itself."""
 from __future__ import annotations
 
 import copy
+import functools
 import random
 import sys
 import types
@@ -13,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from . import _undoing
 
 _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
@@ -187,17 +190,20 @@ def _changed(now: Any, then: Any) -> bool:
     return bool(now != then)
 
 
-def without_hooks(
-    modules: Iterable[nn.Module],
-) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Takes the forward hooks of modules away; gives what each module's dict is to be updated
-    with to bring them back."""
-    taken = []
+def take_hooks(modules: Iterable[nn.Module]) -> None:
+    """Takes the forward hooks of modules away, to be undone."""
     for module in modules:
         attributes = vars(module)
         hooks = {key: attributes[key] for key in _HOOKS if attributes.get(key)}
         if hooks:
-            taken.append((attributes, hooks))
+            _undoing.tell(functools.partial(attributes.update, hooks))
             for key in hooks:
                 attributes[key] = OrderedDict()
-    return taken
+
+
+def set_training(modules: Iterable[nn.Module], training: Iterable[bool]) -> None:
+    """Sets the modules' mode, to be undone."""
+    for module, wanted in zip(modules, training, strict=True):
+        if module.training is not wanted:
+            _undoing.tell(functools.partial(setattr, module, "training", module.training))
+            module.training = wanted

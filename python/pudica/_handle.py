@@ -17,7 +17,7 @@ from ._arguments import take_apart, tensors_in
 from ._budget import Budget, format_bytes, resolve
 from ._checkpointing import Takeover
 from ._errors import AttachError, from_native
-from ._hooks import ForwardBegin, ForwardEnd, LayerBegin, LayerEnd, Place
+from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
 from ._layers import class_word
 from ._messages import Messages
@@ -62,6 +62,7 @@ class Handle(Messages):
         self._called: set[int] = set()
         self._hooks: list[Any] = []
         self._places: list[Place] = []  # of the layers' hooks
+        self._guards = [Guard(self, layer) for layer in layers]
         self._state_file = ""
         self._attached = True
         parameters = [*model.parameters(), *model.buffers()]
@@ -98,6 +99,7 @@ class Handle(Messages):
             hook.remove()
         self._hooks.clear()
         self._places.clear()
+        self._take_guards()
         _optimizers.forget(self)
         for module in [m for m, ref in attached_modules.items() if ref() is self]:
             del attached_modules[module]
@@ -181,6 +183,7 @@ class Handle(Messages):
             )
             return
         try:
+            _rerun.undo_left()
             kind, names, values = self._read_shape(module, args, kwargs)
             _rerun.forget_dead()
             for place in self._places:
@@ -191,6 +194,8 @@ class Handle(Messages):
                 self._say_unplanned(names)
             self._opener = weakref.ref(module)
             self._thread = threading.get_ident()
+            for guard in self._guards:
+                guard.put()
         except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
             self._failed("the start of a forward", error)
 
@@ -206,10 +211,15 @@ class Handle(Messages):
         # The budget holds all the same.
         return _UNPLANNED if kind is None else kind, names, values
 
+    def _take_guards(self) -> None:
+        for guard in self._guards:
+            guard.take()
+
     def _forward_ends(self, module: nn.Module) -> None:
         if self._opener is None or self._opener() is not module:
             return
         self._opener = None
+        self._take_guards()
         if self._open_layers:
             self._open_layers.clear()
             self._native.abandon()
@@ -274,6 +284,14 @@ class Handle(Messages):
                 self._native.abandon()
         except Exception as error:  # noqa: BLE001
             self._failed("the end of a layer", error)
+
+    def _layer_broken_off(self) -> None:
+        """By what torch tells no hook of. What is open on this thread is closed before anybody
+        else's tensors are saved there."""
+        self._open_layers.clear()
+        self._native.abandon()
+        self._opener = None
+        self._take_guards()
 
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:
         self._say_compiled()

@@ -1,4 +1,5 @@
-"""The hooks on a model's modules. They hold the handle; the modules themselves stay unchanged.
+"""The hooks on a model's modules. They hold the handle; the modules themselves stay unchanged but
+for the length of a forward (Guard).
 
 Each is an object of its own class rather than a bound method, so that a copy or a pickle of the
 model carries hooks that do nothing, and needs no pudica to be loaded. While torch.compile traces
@@ -8,6 +9,8 @@ them they leave a word for the handle and do nothing else.
 from __future__ import annotations
 
 import contextlib
+import copy
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,6 +84,43 @@ class LayerEnd(_Hook):
             self.handle._layer_ends(module, None)
         else:
             self.handle._layer_ends(module, output)
+
+
+class Guard:
+    """Stands for a layer's `_call_impl` while a forward is under way: torch tells no hook of an
+    exception that is none of Exception's (Ctrl-C), and a layer that it leaves is still open."""
+
+    def __init__(self, handle: Handle, module: torch.nn.Module) -> None:
+        self._handle = weakref.ref(handle)  # no circle: a handle goes with its last user
+        self._module = weakref.ref(module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module: Any = self._module()
+        try:
+            return type(module)._call_impl(module, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            if (handle := self._handle()) is not None:
+                handle._layer_broken_off()
+            raise
+
+    def put(self) -> None:
+        module = self._module()
+        if module is not None:
+            vars(module).setdefault("_call_impl", self)
+
+    def take(self) -> None:
+        module = self._module()
+        if module is not None and vars(module).get("_call_impl") is self:
+            del vars(module)["_call_impl"]
+
+    # In copies and pickles, where it is still put (Ctrl-C outside the layers), the copy's own.
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self._module(), memo)._call_impl  # type: ignore[union-attr]
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._module(), "_call_impl")
 
 
 class Place:

@@ -3,23 +3,20 @@ needs a layer's tensors."""
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import contextlib
-import ctypes
 import itertools
 import logging
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from . import _undoing
 from ._arguments import Template, tensors_in
-from ._foreign import GeneratorStates, Kept, plain_attributes, without_hooks
+from ._foreign import GeneratorStates, Kept, plain_attributes, set_training, take_hooks
 from ._parts import Parts
 
 _log = logging.getLogger("pudica")
@@ -70,23 +67,21 @@ class _Call:
         args, kwargs = self.template.rebuild(tensors)
         kept = Kept(self.modules, copies=on_trial)
         states = GeneratorStates([*kept.values(), *args, *kwargs.values()])
-        hooked = without_hooks(self.modules)
-        # The user may have called eval() since.
-        for part, training in zip(self.modules, self.training, strict=True):
-            if part.training is not training:
-                part.training = training
-        # And chosen another adapter.
-        for part, attributes in zip(self.modules, self.attributes, strict=False):
-            part.__dict__.update(attributes)
+        begin = _undoing.mark()
+        _undoing.tell(states.restore)
+        _undoing.tell(kept.restore)
         try:
+            # The user may have called eval() since.
+            set_training(self.modules, self.training)
+            # And chosen another adapter.
+            for part, attributes in zip(self.modules, self.attributes, strict=False):
+                part.__dict__.update(attributes)
             # forward(), not the call, and no hooks below: they ran once, in the forward, where what
             # they collect may still be under way.
+            take_hooks(self.modules)
             output = self.module.forward(*args, **kwargs)
         finally:
-            for attributes, hooks in hooked:
-                attributes.update(hooks)
-            written = kept.restore()
-            drawn = states.restore()
+            *_, written, drawn = _undoing.undo(begin)
         if drawn:
             raise RuntimeError(f"it draws from {drawn}")
         if written:
@@ -183,21 +178,15 @@ def _say_what_failed(token: int, error: BaseException) -> None:
     )
 
 
+def undo_left() -> None:
+    """What a rerun on this thread could not put back because it was struck."""
+    if _undoing.mark() and not torch.ops.pudica.rerun_is_running():
+        _undoing.undo()
+
+
 def live_calls() -> int:
     forget_dead()
     return len(_calls)
-
-
-def _interrupt_later(thread: int) -> None:
-    """Interrupts once that thread is out of _run(): what is raised in there reaches nobody."""
-    while True:
-        frame = sys._current_frames().get(thread)
-        while frame is not None and frame.f_code is not _run.__code__:
-            frame = frame.f_back
-        if frame is None:
-            _thread.interrupt_main()
-            return
-        time.sleep(0.001)
 
 
 def _run(token: int) -> int:
@@ -214,14 +203,7 @@ def _run(token: int) -> int:
     except torch.OutOfMemoryError as error:
         ops.rerun_failed(str(error))
         return _OUT_OF_MEMORY
-    except KeyboardInterrupt:
-        ops.rerun_failed("pudica: interrupted while a layer was recomputed")
-        threading.Thread(
-            target=_interrupt_later, args=(threading.get_ident(),), name="pudica interrupt",
-            daemon=True,
-        ).start()
-        return _FAILED
-    except BaseException as error:  # noqa: BLE001  (a C caller is waiting for a number)
+    except Exception as error:  # noqa: BLE001  (others, Ctrl-C, go on through the backward)
         with contextlib.suppress(Exception):
             _say_what_failed(token, error)
             kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
@@ -229,13 +211,13 @@ def _run(token: int) -> int:
         return _FAILED
 
 
-_callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(_run)
-_installed = threading.Lock()
+_kernels: list[Any] = []  # they go with the interpreter
 
 
 def install() -> None:
     """Once, when the library is loaded. At exit the native side stops calling us."""
-    with _installed:
-        address = ctypes.cast(_callback, ctypes.c_void_p).value
-        torch.ops.pudica.set_rerun_callback(address)
-        atexit.register(torch.ops.pudica.set_rerun_callback, 0)
+    libraries: Any = torch.library
+    _kernels.append(libraries.Library("pudica", "IMPL"))
+    _kernels[-1].impl("rerun", _run, "CPU")
+    torch.ops.pudica.open_reruns(True)
+    atexit.register(torch.ops.pudica.open_reruns, False)

@@ -115,13 +115,7 @@ def test_an_interrupt_in_a_recompute_reaches_the_user(capfd: pytest.CaptureFixtu
         for block in model.blocks:
             block.forward = interrupted
         with pytest.raises(KeyboardInterrupt):
-            try:
-                value.backward()
-            except RuntimeError as error:
-                assert "interrupted" in str(error)
-            for thread in threading.enumerate():
-                if thread.name == "pudica interrupt":
-                    thread.join()
+            value.backward()
         for block in model.blocks:
             del block.forward
         assert_equal(gradients(model, loss), expected)

@@ -127,7 +127,6 @@ def test_the_step_after_an_exception_in_a_layer_is_right(
         assert policy != "full" or handle.stats()["recomputed_layers"] > 0
 
 
-@pytest.mark.xfail(raises=RuntimeError, reason="until the model's next forward; said, not silent")
 def test_another_model_is_right_after_an_interrupt() -> None:
     model, other = stack(Fails), stack()
     expected = gradients(other, run)

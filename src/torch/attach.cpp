@@ -35,7 +35,7 @@ class InertHandle final : public Handle {
                    const LayerOptions& /*options*/) noexcept override {
     return false;
   }
-  void leave_layer(const std::vector<at::Tensor>& /*outputs*/) noexcept override {}
+  void leave_layer(const std::vector<at::Tensor>& /*outputs*/) override {}
   void abandon_layers() noexcept override {}
   void count_residents(const std::vector<at::Tensor>& /*tensors*/) override {}
   void set_budget(Bytes /*budget_bytes*/) override {}
@@ -98,7 +98,7 @@ class AttachedHandle final : public Handle {
                    const LayerOptions& options) noexcept override {
     return session_->enter_layer(rerun, inputs, options);
   }
-  void leave_layer(const std::vector<at::Tensor>& outputs) noexcept override {
+  void leave_layer(const std::vector<at::Tensor>& outputs) override {
     session_->leave_layer(outputs);
   }
   void abandon_layers() noexcept override { session_->abandon_layers(); }

@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "pudica/torch.h"
 #include "torch/frame_versions.h"
 #include "torch/registry.h"
 #include "torch/tape_dispatch.h"
@@ -49,7 +50,13 @@ class Frame::ForwardHooks final : public SavedVariableHooks {
     index_ = frame_->pack(tensor);
     packed_ = true;
   }
-  at::Tensor call_unpack_hook() override { return frame_->unpack(index_); }
+  at::Tensor call_unpack_hook() override {
+    try {
+      return frame_->unpack(index_);
+    } catch (const Interruption& interruption) {
+      std::rethrow_exception(interruption.cause());
+    }
+  }
   [[nodiscard]] std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>>
   retrieve_unpack_hook_data() const override {
     return std::nullopt;  // compiled autograd then unpacks at capture

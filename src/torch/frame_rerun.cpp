@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include "pudica/torch.h"
 #include "torch/frame.h"
 #include "torch/frame_versions.h"
 
@@ -153,6 +154,8 @@ void Frame::recompute() {
   try {
     rerun_parts(mode);
   } catch (const StopRecompute&) {
+  } catch (const Interruption&) {
+    throw;
   } catch (...) {
     // The stop may have come through another language, which has exceptions of its own.
     if (mode.next_ != slots_.size()) throw;

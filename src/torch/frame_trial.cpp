@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include "pudica/torch.h"
 #include "torch/frame.h"
 #include "torch/registry.h"
 
@@ -107,6 +108,8 @@ void Frame::try_rerun() {
       if (what.empty()) what = difference_of_outputs(outputs);
     } catch (const c10::OutOfMemoryError&) {
       return;  // no verdict: another call will be tried
+    } catch (const Interruption&) {
+      throw;
     } catch (const std::exception& error) {
       what = error.what();
       what = "it fails: " + what.substr(0, what.find('\n'));

@@ -119,7 +119,7 @@ class Session final : public Handle {
                                 const LayerOptions& options) override;
   bool enter_layer(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
                    const LayerOptions& options) noexcept override;
-  void leave_layer(const std::vector<at::Tensor>& outputs) noexcept override;
+  void leave_layer(const std::vector<at::Tensor>& outputs) override;
   void abandon_layers() noexcept override;
   void count_residents(const std::vector<at::Tensor>& tensors) override;
   void set_budget(Bytes budget_bytes) override;
@@ -229,6 +229,7 @@ class Session final : public Handle {
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;
+  std::exception_ptr interruption_;  // of a trial; the cause
   // The user's outputs of a step are freed in the next one's forward (`out = model(x)`): its plan
   // need not count them.
   bool held_returns_ = false;
@@ -242,6 +243,8 @@ bool Session::contain(const char* where, F&& call) noexcept {
   try {
     call();
     return true;
+  } catch (const Interruption& interruption) {
+    interruption_ = interruption.cause();
   } catch (const std::exception& error) {
     fail(where, error.what());
   } catch (...) {

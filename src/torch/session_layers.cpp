@@ -258,9 +258,11 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   open_layer_ = std::move(open);
 }
 
-void Session::leave_layer(const std::vector<at::Tensor>& outputs) noexcept {
+void Session::leave_layer(const std::vector<at::Tensor>& outputs) {
   if (!open_layer_) return;
-  if (!contain("the end of a layer", [&] { finish_call(outputs); })) abandon_layers();
+  if (contain("the end of a layer", [&] { finish_call(outputs); })) return;
+  abandon_layers();
+  if (interruption_) std::rethrow_exception(std::exchange(interruption_, nullptr));
 }
 
 void Session::finish_call(const std::vector<at::Tensor>& outputs) {

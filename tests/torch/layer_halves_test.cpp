@@ -226,6 +226,58 @@ TEST_F(LayerHalvesTest, AClassThatChangesItsArgumentsIsKept) {
   EXPECT_EQ(handle_->failures(), 0);
 }
 
+// As Ctrl-C in another language: neither a failure of the layer's nor one of pudica's.
+struct Struck {};
+
+LayerFunction struck_from(const LayerFunction& function, bool after) {
+  return [=](const std::vector<at::Tensor>& inputs) -> std::vector<at::Tensor> {
+    try {
+      if (after) function(inputs);
+    } catch (...) {  // NOLINT(bugprone-empty-catch) the stop of a recompute that has all it needs
+    }
+    throw Interruption(std::make_exception_ptr(Struck()));
+  };
+}
+
+TEST_F(LayerHalvesTest, WhatInterruptsATrialComesOutAndTheClassIsTriedAgain) {
+  policy_->plan.default_mode = Mode::full();
+  const LayerFunction function = [](const auto& in) { return std::vector{in[0].exp().sin()}; };
+  LayerOptions options;
+  options.unproven = true;
+  for (const bool struck : {true, true, false, false}) {
+    handle_->begin_step(ShapeKey{1, 4});
+    const at::Tensor x = at::ones({4}).requires_grad_(true) * 1.0;
+    const LayerFunction rerun = struck ? struck_from(function, false) : function;
+    ASSERT_TRUE(handle_->enter_layer(rerun, {x}, options));
+    const at::Tensor y = function({x})[0];
+    if (struck) {
+      EXPECT_THROW(handle_->leave_layer({y}), Struck);
+    } else {
+      EXPECT_NO_THROW(handle_->leave_layer({y}));
+    }
+    torch::autograd::backward({y.sum()});
+    report_ = handle_->end_step();
+  }
+  EXPECT_EQ(report_.recomputed_layers, 1) << "the class is proven";
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+TEST_F(LayerHalvesTest, WhatInterruptsARecomputeComesOutOfTheBackward) {
+  policy_->plan.default_mode = Mode::full();
+  const LayerFunction function = [](const auto& in) { return std::vector{in[0].exp().sin()}; };
+  for (const bool after : {false, true}) {
+    handle_->begin_step(ShapeKey{1, 4});
+    const at::Tensor x = at::ones({4}).requires_grad_(true) * 1.0;
+    ASSERT_TRUE(handle_->enter_layer(struck_from(function, after), {x}, {}));
+    const at::Tensor y = function({x})[0];
+    handle_->leave_layer({y});
+    EXPECT_THROW(torch::autograd::backward({y.sum()}), Struck) << after;
+    const auto gradients = train_step(false);
+    expect_equal(gradients, train_step(false));
+  }
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
 TEST_F(LayerHalvesTest, WhatTheUserHeldFromTheStepBeforeIsNoPartOfASegment) {
   policy_->plan.revocable = false;
   policy_->record = true;

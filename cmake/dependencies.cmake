@@ -51,8 +51,8 @@ macro(pudica_find_torch)
       set(PUDICA_PYTHON "${Python_EXECUTABLE}")
     endif()
     if(NOT PUDICA_PYTHON)
-      message(FATAL_ERROR "pudica needs LibTorch 2.11: set PUDICA_PYTHON to a Python that has "
-                          "torch 2.11.0 (scripts/test makes one), or -DPUDICA_TORCH=OFF")
+      message(FATAL_ERROR "pudica needs LibTorch 2.11 to 2.15: set PUDICA_PYTHON to a Python that "
+                          "has torch (scripts/test makes one), or -DPUDICA_TORCH=OFF")
     endif()
     # Without PYTHONPATH first: pip's isolated builds hide the environment's torch behind it. With
     # it where the environment has none: the build has brought its own.

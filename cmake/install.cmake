@@ -93,8 +93,8 @@ install(FILES "${PROJECT_BINARY_DIR}/pudicaConfig.cmake"
         DESTINATION "${PUDICA_PACKAGE_DIR}" COMPONENT pudica_core)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/pudica" COMPONENT pudica_programs)
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/pudica"
-        COMPONENT pudica_core)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/pudica" COMPONENT pudica_core)
 
 # Everything an installation needs, without tests and benchmarks.
 add_custom_target(pudica_installed)

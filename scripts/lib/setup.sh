@@ -37,7 +37,7 @@ pudica_apt() {
 pudica_python() {
   if [ -n "${PUDICA_PYTHON:-}" ]; then
     "$PUDICA_PYTHON" -c 'import torch' 2>/dev/null \
-      || pudica_die "PUDICA_PYTHON=$PUDICA_PYTHON cannot import torch (expected: a Python with torch 2.11.0)"
+      || pudica_die "PUDICA_PYTHON=$PUDICA_PYTHON cannot import torch (expected: a Python with torch, 2.11 to 2.15)"
     export PUDICA_PYTHON
     return 0
   fi

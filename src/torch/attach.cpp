@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <torch/version.h>
 
 #include "pudica/controller.h"
 #include "pudica/torch.h"
@@ -154,7 +155,7 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
   if (!engine->works()) {
     return Error{ErrorCode::kUnavailable,
                  "the hook layer's self-test failed: this build of torch does not ask the default "
-                 "engine for saved-tensor hooks (built for torch 2.11)"};
+                 "engine for saved-tensor hooks (built for torch " TORCH_VERSION ")"};
   }
   auto session = std::make_unique<hooks::Session>(std::move(options), *meter);
   return std::unique_ptr<Handle>(

@@ -18,6 +18,11 @@ foreach(component ${components})
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${prefix}" --component
       pudica_${component})
 endforeach()
+foreach(file LICENSE NOTICE)
+  if(NOT EXISTS "${prefix}/share/doc/pudica/${file}")
+    message(FATAL_ERROR "share/doc/pudica/${file} is not installed")
+  endif()
+endforeach()
 run("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${OUTSIDE_DIR}" -B "${WORK_DIR}/build"
     "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCOMPONENT=${COMPONENT}")
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")

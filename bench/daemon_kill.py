@@ -11,7 +11,6 @@ of their own, as in two terminals: the scheduler shares the machine between sess
 import argparse
 import contextlib
 import csv
-import datetime
 import json
 import os
 import pathlib
@@ -24,9 +23,9 @@ import tempfile
 import threading
 import time
 
-from daemon_load import get, processor, revision, wait_until, write
+from daemon_load import ROOT, get, wait_until, write
+from origin import measuring_environment, origin
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 WARMUP_STEPS = 40
 SECOND = 1.0
 PAUSE_S = (1.5, 2.5)  # between two instants
@@ -89,7 +88,7 @@ def train(options, folder, socket_path):
          "--model", options.model, "--batch", str(options.batch), "--steps", str(MOST_STEPS),
          "--data", f"lengths:{lengths}", "--record", str(folder / "record.jsonl"),
          "--out", str(folder / "out")],
-        env={**environment, "PUDICA_SOCKET": str(socket_path), "OMP_WAIT_POLICY": "PASSIVE"},
+        env={**environment, **measuring_environment(), "PUDICA_SOCKET": str(socket_path)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -170,14 +169,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", help="write the figures here as well")
     options = parser.parse_args()
+    about = origin(["bench/daemon_kill.py", *sys.argv[1:]], options.seed)
     with tempfile.TemporaryDirectory(prefix="pudica-kill-") as folder:
         figures = measure(options, pathlib.Path(folder))
-    result = {"benchmark": "daemon_kill", "date": datetime.date.today().isoformat(),
-              "revision": revision(ROOT),
-              "machine": {"processor": processor(), "cores": os.cpu_count()},
+    result = {"schema": "pudica.bench/1", "benchmark": "daemon_kill", **about,
               "training": {"model": options.model, "batch": options.batch,
                            "length": options.length, "threads": 1},
-              "seed": options.seed, **figures}
+              **figures}
     write(result, options.json)
 
 

@@ -9,11 +9,10 @@ opened and left.
 
 import argparse
 import contextlib
-import datetime
 import json
+import math
 import os
 import pathlib
-import platform
 import socket
 import statistics
 import subprocess
@@ -22,9 +21,16 @@ import tempfile
 import threading
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts/lib"))
+
+from origin import origin  # noqa: E402
+
 TICKS = os.sysconf("SC_CLK_TCK")
 SLOW_CLIENTS = 50
 IDLE_CONNECTIONS = 50
+INTERVAL_S = 4  # of which each gives one sample of the daemon's CPU time
+SEED = 1  # of the simulated runs: the first one's, the others count up
 
 
 def connect(path, receive_buffer=None):
@@ -98,8 +104,9 @@ class Attack:
 
 def measure(path, pid, seconds):
     """Latencies of GET /v1/runs, ten a second, and what the daemon used meanwhile."""
-    latencies, runs = [], 0
+    latencies, runs, shares = [], 0, []
     before, begin = stat_of(pid), time.monotonic()
+    interval, used = begin, before["cpu_seconds"]
     load = open("/proc/stat").readline().split()
     while time.monotonic() - begin < seconds:
         asked = time.monotonic()
@@ -109,19 +116,32 @@ def measure(path, pid, seconds):
             raise RuntimeError(f"GET /v1/runs: {status} {body[:200]!r}, expected 200")
         runs = len(json.loads(body)["runs"])
         time.sleep(max(0.0, 0.1 - (time.monotonic() - asked)))
+        if (now := time.monotonic()) - interval >= INTERVAL_S:
+            cpu = stat_of(pid)["cpu_seconds"]
+            shares.append((cpu - used) / (now - interval))
+            interval, used = now, cpu
     wall = time.monotonic() - begin
     after = stat_of(pid)
     busy = open("/proc/stat").readline().split()
     idle = (int(busy[4]) - int(load[4])) / TICKS / wall / os.cpu_count()
-    ordered = sorted(latencies)
+    ordered = sorted(1e3 * latency for latency in latencies)
+    low, _, high = statistics.quantiles(ordered, n=4)
     return {"seconds": round(wall, 1), "runs": runs, "requests": len(latencies),
             "cpu_of_one_core": round((after["cpu_seconds"] - before["cpu_seconds"]) / wall, 4),
+            "cpu_of_one_core_by_interval": {"seconds": INTERVAL_S, "intervals": len(shares),
+                                            "min": round(min(shares, default=0), 4),
+                                            "max": round(max(shares, default=0), 4)},
             "rss_mib": round(after["rss_mib"], 1), "peak_rss_mib": round(after["peak_rss_mib"], 1),
             "threads": after["threads"],
-            "get_runs_ms": {"p50": round(1e3 * statistics.median(ordered), 2),
-                            "p99": round(1e3 * ordered[int(0.99 * (len(ordered) - 1))], 2),
-                            "max": round(1e3 * ordered[-1], 2)},
+            "get_runs_ms": {"p50": round(statistics.median(ordered), 2),
+                            "quartiles": [round(low, 2), round(high, 2)],
+                            "p99": p99(ordered), "max": round(ordered[-1], 2)},
             "machine_idle_share": round(idle, 3)}
+
+
+def p99(ordered):
+    """The nearest rank; None where so few values have none that is not the largest."""
+    return round(ordered[math.ceil(0.99 * len(ordered)) - 1], 2) if len(ordered) >= 100 else None
 
 
 def wait_until(condition, seconds, what):
@@ -138,7 +158,8 @@ def phase(options, path, pid, attacked):
     total = options.settle + options.seconds + 5
     with subprocess.Popen(
             [options.simulated_runs, "--runs", str(options.runs), "--steps-per-second",
-             str(options.rate), "--seconds", str(total), "--socket", str(path)],
+             str(options.rate), "--seconds", str(total), "--socket", str(path),
+             "--seed", str(SEED)],
             stdout=subprocess.PIPE, text=True) as runs:
         try:
             wait_until(lambda: len(json.loads(get(path, "/v1/runs")[1])["runs"]) >= options.runs,
@@ -166,25 +187,20 @@ def phase(options, path, pid, attacked):
     return figures
 
 
-def revision(root):
-    done = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], text=True,
-                          capture_output=True, check=False)
-    return done.stdout.strip() or None
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def write(result, path):
     """On standard output, and into a file where one is named."""
     text = json.dumps(result, indent=1)
     print(text)
     if path:
         pathlib.Path(path).write_text(text + "\n")
+
+
+def command_of(parser, options):
+    words = ["scripts/bench_daemon"]
+    for name in ("runs", "rate", "seconds"):
+        if (value := getattr(options, name)) != parser.get_default(name):
+            words += [f"--{name}", f"{value:g}"]
+    return words
 
 
 def main():
@@ -197,7 +213,7 @@ def main():
     parser.add_argument("--settle", type=float, default=15, help="before measuring")
     parser.add_argument("--json", help="write the figures here as well")
     options = parser.parse_args()
-    root = pathlib.Path(__file__).resolve().parent.parent
+    about = origin(command_of(parser, options), SEED)  # before the load that is made here
     with tempfile.TemporaryDirectory(prefix="pudica-load-") as folder:
         path = pathlib.Path(folder) / "run" / "pudicad.sock"
         daemon = subprocess.Popen([
@@ -215,9 +231,8 @@ def main():
             except subprocess.TimeoutExpired:
                 daemon.kill()
         figures["stopped_in_seconds"] = round(time.monotonic() - begin, 2)
-    result = {"benchmark": "daemon_load", "date": datetime.date.today().isoformat(),
-              "revision": revision(root),
-              "machine": {"processor": processor(), "cores": os.cpu_count()},
+    result = {"schema": "pudica.bench/1", "benchmark": "daemon_load",
+              **about,
               "load": {"runs": options.runs, "steps_per_second_each": options.rate,
                        "stalled_readers": 4, "slow_clients": SLOW_CLIENTS,
                        "idle_connections": IDLE_CONNECTIONS},

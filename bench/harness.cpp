@@ -11,12 +11,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include "inspect/origin.h"
+
 namespace pudica::bench {
 namespace {
 
 double quantile(const std::vector<double>& sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
+}
+
+nlohmann::json p99_of(const std::vector<double>& sorted) {
+  return sorted.size() < kLeastForP99 ? nlohmann::json() : nlohmann::json(quantile(sorted, 0.99));
 }
 
 [[noreturn]] void usage(const char* program) {
@@ -28,7 +34,7 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 Arguments parse_arguments(int argc, char** argv, std::int64_t calls) {
-  Arguments arguments{calls, {}};
+  Arguments arguments{calls, {}, {argv, argv + argc}};
   for (int i = 1; i < argc; i += 2) {
     const std::string_view option = argv[i];
     if (i + 1 >= argc) usage(argv[0]);
@@ -64,26 +70,31 @@ int Report::write(const Arguments& arguments) const {
     const double median = quantile(item.sorted, 0.5);
     const double quartiles = quantile(item.sorted, 0.75) - quantile(item.sorted, 0.25);
     const double spread = median == 0 ? 0 : std::abs(quartiles / median);
-    std::printf("%-52s %8s %12.4g %12.4g %12.4g %6.1f %%\n", item.name.c_str(), item.unit.c_str(),
-                median, quantile(item.sorted, 0.99), item.sorted.back(), 100 * spread);
+    const nlohmann::json p99 = p99_of(item.sorted);
+    char p99_text[32] = "-";
+    if (!p99.is_null()) std::snprintf(p99_text, sizeof p99_text, "%.4g", p99.get<double>());
+    std::printf("%-52s %8s %12.4g %12s %12.4g %6.1f %%\n", item.name.c_str(), item.unit.c_str(),
+                median, p99_text, item.sorted.back(), 100 * spread);
     cases.push_back({{"name", item.name},
                      {"unit", item.unit},
                      {"calls", item.sorted.size()},
                      {"median", median},
-                     {"p99", quantile(item.sorted, 0.99)},
+                     {"quartiles", {quantile(item.sorted, 0.25), quantile(item.sorted, 0.75)}},
+                     {"p99", p99},
                      {"min", item.sorted.front()},
                      {"max", item.sorted.back()},
                      {"spread", spread}});
   }
   if (arguments.json_path.empty()) return 0;
+  nlohmann::json out = describe_origin(arguments.command);
+  out["schema"] = "pudica.bench/1";
+  out["benchmark"] = benchmark_;
+  out["machine"] = describe_machine();
+  out["versions"] = describe_versions();
+  out["seed"] = seed_;
+  out["cases"] = cases;
   std::ofstream file(arguments.json_path);
-  file << nlohmann::json{{"schema", "pudica.bench/1"},
-                         {"benchmark", benchmark_},
-                         {"seed", seed_},
-                         {"cases", cases}}
-              .dump(2)
-       << '\n'
-       << std::flush;
+  file << out.dump(2) << '\n' << std::flush;
   if (file.good()) return 0;
   std::fprintf(stderr, "%s: cannot write %s\n", benchmark_.c_str(), arguments.json_path.c_str());
   return 1;

@@ -10,13 +10,17 @@ namespace pudica::bench {
 struct Arguments {
   std::int64_t calls = 0;  // of one case
   std::string json_path;   // empty: no file
+  std::vector<std::string> command;
 };
 
 // Reads [--calls N] [--json FILE]; `calls` is the default. Bad input ends the process with 2.
 Arguments parse_arguments(int argc, char** argv, std::int64_t calls);
 
+// Fewer values have no 99th percentile that is not simply the largest.
+constexpr std::size_t kLeastForP99 = 100;
+
 // Cases in order. Quantiles are nearest-rank values that were seen; the spread is the distance
-// between the quartiles over the median.
+// between the quartiles over the median. Each value is one sample: nothing is taken the best of.
 class Report {
  public:
   Report(std::string benchmark, std::uint64_t seed);

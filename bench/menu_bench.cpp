@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <malloc.h>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -205,10 +204,6 @@ void run_rounds(bench::ModelSteps& model, Handle& handle, SteeredPolicy& policy,
 
 int run(int argc, char** argv) {
   const bench::Arguments arguments = bench::parse_arguments(argc, argv, /*calls=*/12);
-  // The C library gives memory back and gets it anew, page by page, whenever the heap's top has
-  // shrunk: more than what is measured here, and by turns in one plan's steps or the other's.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   install_meter();
   at::set_num_threads(1);
   bench::ModelSteps model(kLongest, kSeed);

@@ -1,6 +1,6 @@
-// How long planning takes, and how far from optimal a plan can be.
-// plan_bench [calls a row] [seed]: prints one JSON object. A row is a kind and size of chain;
-// every call has a chain and a budget of its own.
+// How long planning takes, and how far from optimal a plan can be. A row is a kind and size of
+// chain; every call has a chain and a budget of its own, and is timed once, with cold caches: what
+// a training step would wait. Usage: plan_bench [--calls N] [--json FILE]
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -124,17 +124,13 @@ double thread_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// The least of three runs, each with cold caches: what is left of other programs' noise goes.
+// Of one call, after what other work leaves in the processor's caches.
 double microseconds_of(auto&& call) {
   static std::vector<char> other(4 << 20);
-  double least = 1e300;
-  for (int n = 0; n < 3; ++n) {
-    for (char& byte : other) ++byte;
-    const double begin = thread_us();
-    call();
-    least = std::min(least, thread_us() - begin);
-  }
-  return least;
+  for (char& byte : other) ++byte;
+  const double begin = thread_us();
+  call();
+  return thread_us() - begin;
 }
 
 void run(const Row& row, std::int64_t calls, Random& random, pudica::bench::Report& report) {
@@ -250,7 +246,7 @@ int main(int argc, char** argv) {
   }
   for (const std::size_t layers : {32, 128}) {
     Random random(kSeed);
-    run_joint(layers, std::max<std::int64_t>(1, arguments.calls / 10), random, report);
+    run_joint(layers, arguments.calls, random, report);
   }
   return report.write(arguments);
 }

@@ -15,22 +15,22 @@ of the ratios of steps taken in the same turn, with quartiles.
 """
 
 import argparse
-import datetime
 import hashlib
-import importlib.metadata
 import json
 import multiprocessing
 import os
 import pathlib
-import platform
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts/lib"))
+
+from origin import measuring_environment, origin  # noqa: E402
+
 TEXT = ROOT / "data" / "pride_and_prejudice.txt"
 AMPLE = 1 << 40
 WARMUP = 10  # turns that are not counted: learning, first allocations
@@ -285,15 +285,11 @@ def main():
     options = parser.parse_args()
     if min(options.steps, options.idle_steps) < WARMUP + 10:
         parser.error(f"expected at least {WARMUP + 10} steps")
-    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT,
-                              capture_output=True, text=True, check=False).stdout.strip()
+    os.environ.update(measuring_environment())  # of the workers, which begin as new programs
     result = {
-        "benchmark": "python_trainer", "date": datetime.date.today().isoformat(),
-        "revision": revision, "arguments": sys.argv[1:], "seed": options.seed,
-        "machine": {"processor": platform.processor() or platform.machine(),
-                    "cores": os.cpu_count()},
-        "versions": {name: importlib.metadata.version(name)
-                     for name in ("torch", "transformers", "accelerate", "lightning")},
+        "schema": "pudica.bench/1", "benchmark": "python_trainer",
+        **origin(["bench/python_trainer.py", *sys.argv[1:]], options.seed, "transformers",
+                 "accelerate", "lightning"),
         "clock": "CPU time of each process, one thread",
     }
     with tempfile.TemporaryDirectory() as folder:

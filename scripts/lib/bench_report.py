@@ -1,42 +1,14 @@
-"""Runs one benchmark program and adds the machine to its report."""
+"""Runs one benchmark program, and says in its report by which command and with which torch."""
 
 import argparse
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 import tempfile
 
-
-def first_line_of(command, cwd):
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    return lines[0].strip() if done.returncode == 0 and lines else None
-
-
-def processor():
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
-
-
-def machine(root):
-    changed = first_line_of(["git", "status", "--porcelain", "--untracked-files=no"], root)
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "load_1min": os.getloadavg()[0],
-        "system": f"{platform.system()} {platform.release()}",
-        "compiler": first_line_of(["c++", "--version"], root),
-        "torch": torch_version(),
-        "revision": first_line_of(["git", "rev-parse", "HEAD"], root),
-        "modified": changed is not None,
-    }
+import origin
 
 
 def torch_version():
@@ -47,7 +19,7 @@ def torch_version():
         return None
     # Not by importing it, which takes seconds.
     code = "from importlib.metadata import version; print(version('torch'))"
-    return first_line_of([python, "-c", code], None)
+    return origin.output_of([python, "-c", code], None)
 
 
 def run(options):
@@ -70,13 +42,21 @@ def main():
     parser.add_argument("--calls", type=int)
     parser.add_argument("--json", help="file for the results")
     options = parser.parse_args()
-    about = machine(options.root)
-    print(f"{about['processor']}, {about['cores']} cores, load {about['load_1min']:.2f}, "
-          f"revision {about['revision'] or 'unknown'}{' (modified)' if about['modified'] else ''}\n"
-          f"{about['compiler'] or 'compiler unknown'}, torch {about['torch'] or 'not used'}",
-          flush=True)
+    name = pathlib.Path(options.binary).name.removesuffix("_bench")
+    command = ["scripts/bench", name, *(["--calls", options.calls] if options.calls else [])]
+    about = origin.origin(command, None, root=options.root)
+    about["versions"]["torch"] = torch_version()
+    machine = about["machine"]
+    print(f"{machine['cpu']}, {machine['instruction_set']}, {machine['cores']} cores, "
+          f"load {machine['load_1min']:.2f}\n"
+          f"revision {about['revision'] or 'unknown'}{' (modified)' if about['modified'] else ''}, "
+          f"{about['versions']['compiler'] or 'compiler unknown'}, "
+          f"torch {about['versions']['torch'] or 'not used'}", flush=True)
     report = run(options)
-    report["machine"] = about
+    # What the program says of itself is of what was built: it wins, but for what it cannot know.
+    versions = {**about["versions"], **report.get("versions", {})}
+    versions["python"] = about["versions"]["python"]
+    report = {**about, **report, "command": about["command"], "versions": versions}
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n",
                                               encoding="utf-8")

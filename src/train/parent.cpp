@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "inspect/origin.h"
 #include "train/data.h"
 #include "train/summary.h"
 
@@ -70,6 +71,7 @@ class Parent {
   int run();
 
  private:
+  [[nodiscard]] std::vector<std::string> command() const;
   [[nodiscard]] WorkerStart worker_start() const;
   [[nodiscard]] std::optional<Failure> check_outputs() const;
   std::optional<Failure> ask(WorkerProcess& worker, const json& command, OnStop on_stop,
@@ -96,6 +98,14 @@ class Parent {
   bool daemon_missed_ = false;
   bool interrupted_ = false;
 };
+
+// As the user typed it.
+std::vector<std::string> Parent::command() const {
+  auto words = parent_.worker_arguments;
+  std::erase(words, "--worker");
+  words.insert(words.begin(), "pudica-train");
+  return words;
+}
 
 WorkerStart Parent::worker_start() const {
   WorkerStart start;
@@ -196,7 +206,9 @@ std::optional<Failure> Parent::resolve_budget(const Calibration& calibration) {
   run_.budget = budget.resolve(calibration.floor, calibration.keep_all);
   run_.versions = calibration.versions;
   run_.versions["pudica"] = PUDICA_VERSION;
+  run_.versions.update(describe_versions());
   run_.machine = describe_machine();
+  run_.origin = describe_origin(command(), worker_environment(options_.threads));
   progress_.note(fmt::format("budget {}: recomputing every layer needs {}, keeping all {}",
                              format_bytes(run_.budget), format_bytes(run_.floor),
                              format_bytes(run_.keep_all)));

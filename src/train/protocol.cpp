@@ -17,6 +17,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "inspect/origin.h"
+
 extern char** environ;
 
 namespace pudica::train {
@@ -177,11 +179,9 @@ Result<nlohmann::json> LineStream::receive(milliseconds timeout) {
 Result<nlohmann::json> Channel::receive() { return stream_.receive(milliseconds(-1)); }
 
 std::vector<std::pair<std::string, std::string>> worker_environment(std::int64_t threads) {
-  return {{"OMP_WAIT_POLICY", "PASSIVE"},
-          {"OMP_NUM_THREADS", std::to_string(threads)},
-          {"GLIBC_TUNABLES",
-           "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296:"
-           "glibc.malloc.top_pad=67108864"}};
+  auto environment = measuring_environment();
+  environment.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
+  return environment;
 }
 
 Result<WorkerProcess> WorkerProcess::start(const WorkerStart& start) {

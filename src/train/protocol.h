@@ -64,8 +64,8 @@ struct WorkerStart {
   std::vector<std::pair<std::string, std::string>> environment;
 };
 
-// What a worker's environment needs for fair timing: threads that sleep while others' steps run,
-// and an allocator that keeps its pages (glibc; measured: 10 % of a step).
+// What a worker's environment needs for fair timing: what every measurement runs under, and its
+// number of threads.
 std::vector<std::pair<std::string, std::string>> worker_environment(std::int64_t threads);
 
 // One worker process, in a process group of its own so that Ctrl-C reaches the parent only. The

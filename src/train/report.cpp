@@ -113,8 +113,14 @@ std::string footer(const json& result) {
                       bytes_text(machine, "memory_bytes"), part("system"));
   if (result["versions"].is_object()) {
     for (const auto& [name, version] : result["versions"].items()) {
-      text += fmt::format(" {} {}.", name, version.is_string() ? version.get<std::string>() : "-");
+      if (version.is_string()) text += fmt::format(" {} {}.", name, version.get<std::string>());
     }
+  }
+  const auto revision = result.find("revision");
+  if (revision != result.end() && revision->is_string()) {
+    const bool modified = result.value("modified", json(false)) == json(true);
+    text += fmt::format(" Revision {}{}.", revision->get<std::string>().substr(0, 12),
+                        modified ? ", changed" : "");
   }
   return escape_html(text);
 }

@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <span>
-#include <sys/sysinfo.h>
-#include <sys/utsname.h>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -67,21 +63,52 @@ std::optional<double> warmup_overhead(const PolicyResult& policy, const PolicyRe
   return (first(policy) - first(*reference)) / *typical;
 }
 
-// Errors of the predicted peak as fractions of the measured one.
+// Errors of the predicted peak as fractions of the measured one, with how many steps tell of them
+// and why the others do not. Revoked steps do, though the peak they would have had is not known:
+// it was higher than what was measured.
 json prediction_of(const std::vector<StepRow>& rows) {
   std::vector<double> errors;
   std::vector<double> under;
+  std::size_t revoked = 0;
+  std::size_t learning = 0;
+  std::size_t bound = 0;
+  std::size_t unplanned = 0;
   for (const auto& row : rows) {
-    if (row.predicted.count() <= 0 || row.peak.count() <= 0) continue;
+    if (row.predicted.count() <= 0 || row.peak.count() <= 0) {
+      ++(row.bound ? bound : row.learning ? learning : unplanned);
+      continue;
+    }
     const auto measured = static_cast<double>(row.peak.count());
     const auto short_by = static_cast<double>((row.peak - row.predicted).count()) / measured;
     errors.push_back(std::abs(short_by));
     under.push_back(std::max(0.0, short_by));
+    revoked += row.revocations > 0 ? 1 : 0;
   }
-  if (errors.empty()) return {};
+  if (unplanned == rows.size()) return {};  // a policy that predicts nothing
   return {{"mean_abs_rel", or_null(mean(errors))},
           {"p99_under", or_null(quantile(under, 0.99))},
-          {"max_under", or_null(quantile(under, 1.0))}};
+          {"max_under", or_null(quantile(under, 1.0))},
+          {"steps", errors.size()},
+          {"revoked", revoked},
+          {"left_out", {{"learning", learning}, {"bound", bound}, {"unplanned", unplanned}}}};
+}
+
+// The distance that the middle half of the values keeps.
+json quartiles_of(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  return json::array({*quantile(values, 0.25), *quantile(values, 0.75)});
+}
+
+// CPU time of each step over that of `reference` at the same batch, after the warm-up.
+std::vector<double> cpu_ratios(const PolicyResult& policy, const PolicyResult* reference) {
+  std::vector<double> ratios;
+  if (reference == nullptr) return ratios;
+  const auto end = std::min(policy.rows.size(), reference->rows.size());
+  for (std::size_t i = kWarmupSteps; i < end; ++i) {
+    const double below = reference->rows[i].cpu_seconds;
+    if (below > 0) ratios.push_back(policy.rows[i].cpu_seconds / below);
+  }
+  return ratios;
 }
 
 json plan_time_of(const std::vector<StepRow>& rows) {
@@ -92,7 +119,9 @@ json plan_time_of(const std::vector<StepRow>& rows) {
     (*row.cache_hit ? hits : misses).push_back(static_cast<double>(row.plan_ns) / 1000.0);
   }
   if (hits.empty() && misses.empty()) return {};
-  return {{"hit_p50", or_null(median(hits))},
+  return {{"hits", hits.size()},
+          {"misses", misses.size()},
+          {"hit_p50", or_null(median(hits))},
           {"miss_p50", or_null(median(misses))},
           {"miss_p99", or_null(quantile(misses, 0.99))}};
 }
@@ -146,6 +175,7 @@ nlohmann::json to_json(const StepRow& row) {
           {"loss", std::isfinite(row.loss) ? json(row.loss) : json()},
           {"peak_bytes", row.peak.count()},
           {"predicted_bytes", row.predicted.count()},
+          {"bound", row.bound},
           {"budget_bytes", row.budget.count()},
           {"base_bytes", row.base.count()},
           {"revocations", row.revocations},
@@ -167,7 +197,7 @@ Result<StepRow> step_row_from_json(const nlohmann::json& object) {
        {read_field(object, "step", row.step), read_field(object, "shape", row.shape),
         read_field(object, "seconds", row.seconds),
         read_field(object, "cpu_seconds", row.cpu_seconds), read_field(object, "peak_bytes", peak),
-        read_field(object, "predicted_bytes", predicted),
+        read_field(object, "predicted_bytes", predicted), read_field(object, "bound", row.bound),
         read_field(object, "budget_bytes", budget), read_field(object, "base_bytes", base),
         read_field(object, "revocations", row.revocations),
         read_field(object, "overrun", row.overrun),
@@ -230,8 +260,10 @@ nlohmann::json summarize(const PolicyResult& policy, const PolicyResult* referen
   out["detail"] = policy.detail.empty() ? json() : json(policy.detail);
   out["steps"] = rows.size();
   out["step_seconds_median"] = or_null(median(seconds_of(rows)));
+  out["step_seconds_quartiles"] = quartiles_of(seconds_of(rows));
   out["time_vs_none"] = or_null(ratio_to(policy, reference, &StepRow::seconds));
   out["cpu_time_vs_none"] = or_null(ratio_to(policy, reference, &StepRow::cpu_seconds));
+  out["cpu_time_vs_none_quartiles"] = quartiles_of(cpu_ratios(policy, reference));
   out["warmup_steps"] = count_if([](const StepRow& row) { return row.learning; });
   out["warmup_overhead_steps"] = or_null(warmup_overhead(policy, reference));
   out["peak_bytes"] = peak ? json(static_cast<std::int64_t>(*peak)) : json();
@@ -256,6 +288,7 @@ nlohmann::json summarize(const PolicyResult& policy, const PolicyResult* referen
 nlohmann::json to_json(const RunResult& run) {
   const auto* reference = reference_of(run);
   json out;
+  if (run.origin.is_object()) out = run.origin;
   out["schema"] = "pudica.result/1";
   out["machine"] = run.machine;
   out["versions"] = run.versions;
@@ -272,28 +305,6 @@ nlohmann::json to_json(const RunResult& run) {
     out["policies"].push_back(summarize(policy, reference, run.budget));
   }
   return out;
-}
-
-nlohmann::json describe_machine() {
-  std::string cpu;
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; cpu.empty() && std::getline(file, line);) {
-    const auto colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) cpu = line.substr(colon + 2);
-  }
-  json machine = {{"cpu", cpu.empty() ? json() : json(cpu)},
-                  {"cores", std::thread::hardware_concurrency()},
-                  {"memory_bytes", json()},
-                  {"system", json()}};
-  struct sysinfo info {};
-  if (sysinfo(&info) == 0) {
-    machine["memory_bytes"] = static_cast<std::uint64_t>(info.totalram) * info.mem_unit;
-  }
-  utsname names{};
-  if (uname(&names) == 0) {
-    machine["system"] = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
-  }
-  return machine;
 }
 
 }  // namespace pudica::train

@@ -24,6 +24,7 @@ struct StepRow {
   double loss = 0;
   Bytes peak{0};
   Bytes predicted{0};  // 0: no prediction
+  bool bound = false;  // there is only a bound: some layers ran a mode to have it measured
   Bytes budget{0};     // 0: not limited
   Bytes base{0};
   std::int64_t revocations = 0;
@@ -59,6 +60,7 @@ struct PolicyResult {
 
 struct RunResult {
   TrainOptions options;
+  nlohmann::json origin;  // revision, command and the rest of inspect/origin.h, or null
   nlohmann::json machine;
   nlohmann::json versions;
   Bytes budget{0};
@@ -82,9 +84,6 @@ std::string steps_csv(const RunResult& run);
 
 // A name for plans-<policy>.json: characters that file names dislike become '_'.
 std::string file_name_of(const std::string& policy);
-
-// The machine as result.json names it: cpu, cores, memory_bytes, system.
-nlohmann::json describe_machine();
 
 // Makes `folder` if it is missing. Errors: kInvalidArgument naming --out: it cannot be made, or not
 // be written to.

@@ -117,6 +117,13 @@ def test_the_summary_follows_from_steps_csv(run, name):
     assert sum(int(row["revocations"]) > 0 for row in rows) == policy["revoked_steps"]
     assert sum(int(row["overrun"]) for row in rows) == policy["overruns"]
     assert sum(int(row["learning"]) for row in rows) == policy["warmup_steps"]
+    predicted = [row for row in rows if row["predicted_bytes"]]
+    if (prediction := policy["prediction"]) is None:
+        assert not predicted
+    else:
+        assert prediction["steps"] == len(predicted)
+        assert sum(prediction["left_out"].values()) == len(rows) - len(predicted)
+        assert prediction["revoked"] == sum(int(row["revocations"]) > 0 for row in predicted)
     recomputed = sum(int(row["recomputed_layers"]) for row in rows)
     calls = sum(int(row["layer_calls"]) for row in rows)
     assert policy["recomputed_share"] == pytest.approx(recomputed / calls)

@@ -50,6 +50,7 @@ TEST(StepRow, SurvivesTheWayThroughJson) {
   row.loss = 3.5;
   row.peak = Bytes(1LL << 40);
   row.predicted = Bytes(11);
+  row.bound = true;
   row.budget = Bytes(12);
   row.base = Bytes(13);
   row.revocations = 2;
@@ -160,6 +161,43 @@ TEST(Summarize, MeasuresPredictionAgainstTheMeasuredPeak) {
   EXPECT_NEAR(prediction["max_under"].get<double>(), 0.1, 1e-12);
 }
 
+TEST(Summarize, SaysWhichStepsTellNothingOfPrediction) {
+  auto policy = sample_policy({"pudica", 1, 1000, 20});
+  for (std::size_t i = 0; i < policy.rows.size(); ++i) {
+    auto& row = policy.rows[i];
+    row.learning = i < 4;
+    row.bound = i >= 4 && i < 7;
+    if (i >= 9) row.predicted = Bytes(1000);
+  }
+  policy.rows[12].revocations = 2;
+  const auto prediction = summary_of(policy)["prediction"];
+  EXPECT_EQ(prediction["steps"], 11);
+  EXPECT_EQ(prediction["revoked"], 1);
+  EXPECT_EQ(prediction["left_out"], (json{{"learning", 4}, {"bound", 3}, {"unplanned", 2}}));
+}
+
+TEST(Summarize, CountsLeftOutStepsWhereNoneIsPredicted) {
+  auto policy = sample_policy({"pudica", 1, 1000, 3});
+  policy.rows[1].bound = true;
+  const auto prediction = summary_of(policy)["prediction"];
+  EXPECT_EQ(prediction["steps"], 0);
+  EXPECT_TRUE(prediction["mean_abs_rel"].is_null());
+  EXPECT_EQ(prediction["left_out"]["bound"], 1);
+  EXPECT_TRUE(summary_of(sample_policy({"none"}))["prediction"].is_null());
+}
+
+TEST(Summarize, TellsTheSpread) {
+  auto policy = sample_policy({"pudica", 1, 1000, 50});
+  for (std::size_t i = 0; i < policy.rows.size(); ++i) {
+    policy.rows[i].seconds = static_cast<double>(i + 1);
+    policy.rows[i].cpu_seconds = 2 * static_cast<double>(i < 10 ? 1000 : i - 9);
+  }
+  auto reference = sample_policy({"none", 1, 1000, 50});
+  const auto out = summarize(policy, &reference, Bytes(2000));
+  EXPECT_EQ(out["step_seconds_quartiles"], (json{13.0, 38.0}));
+  EXPECT_EQ(out["cpu_time_vs_none_quartiles"], (json{10.0, 30.0}));
+}
+
 TEST(Summarize, SeparatesPlanTimesOfHitsAndMisses) {
   auto policy = sample_policy({"pudica"});
   for (std::size_t i = 0; i < policy.rows.size(); ++i) {
@@ -169,6 +207,8 @@ TEST(Summarize, SeparatesPlanTimesOfHitsAndMisses) {
     row.plan_ns = row.learning ? 1'000'000 : i >= 10 ? 500 : 60'000;
   }
   const auto plan = summary_of(policy)["plan_us"];
+  EXPECT_EQ(plan["hits"], 10);
+  EXPECT_EQ(plan["misses"], 8);
   EXPECT_DOUBLE_EQ(plan["hit_p50"], 0.5);
   EXPECT_DOUBLE_EQ(plan["miss_p50"], 60);
   EXPECT_DOUBLE_EQ(plan["miss_p99"], 60);
@@ -177,10 +217,12 @@ TEST(Summarize, SeparatesPlanTimesOfHitsAndMisses) {
 TEST(ResultJson, HasEveryDocumentedField) {
   const auto out = to_json(sample_run());
   EXPECT_EQ(out["schema"], "pudica.result/1");
-  for (const auto* name : {"machine", "versions", "seed", "data", "model", "budget_bytes",
-                           "floor_bytes", "menu_floor_bytes", "keep_all_bytes", "steps"}) {
+  for (const auto* name : {"revision", "modified", "date", "command", "environment", "machine",
+                           "versions", "seed", "data", "model", "budget_bytes", "floor_bytes",
+                           "menu_floor_bytes", "keep_all_bytes", "steps"}) {
     EXPECT_TRUE(out.contains(name)) << name;
   }
+  EXPECT_EQ(out["command"], "pudica-train --steps 20");
   ASSERT_EQ(out["policies"].size(), 3U);
   for (const auto* name : {"name",
                            "status",

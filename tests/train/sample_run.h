@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "inspect/origin.h"
 #include "train/results.h"
 
 namespace pudica::train {
@@ -40,6 +41,7 @@ inline RunResult sample_run() {
   run.options.steps = 20;
   run.options.data.path = "/somewhere/text.txt";
   run.machine = describe_machine();
+  run.origin = describe_origin({"pudica-train", "--steps", "20"});
   run.versions = {{"torch", "2.11.0"}};
   run.budget = Bytes(2000);
   run.floor = Bytes(1000);

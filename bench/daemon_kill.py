@@ -170,6 +170,7 @@ def main():
     parser.add_argument("--json", help="write the figures here as well")
     options = parser.parse_args()
     about = origin(["bench/daemon_kill.py", *sys.argv[1:]], options.seed)
+    about["environment"].update(measuring_environment())  # of the training
     with tempfile.TemporaryDirectory(prefix="pudica-kill-") as folder:
         figures = measure(options, pathlib.Path(folder))
     result = {"schema": "pudica.bench/1", "benchmark": "daemon_kill", **about,

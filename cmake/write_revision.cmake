@@ -1,5 +1,6 @@
 # Writes OUT, the C++ source that tells which revision of SOURCE was built; leaves it alone where it
 # would not change. Run by every build: cmake -DSOURCE=... -DOUT=... -P write_revision.cmake.
+cmake_policy(VERSION 3.25)
 set(revision "")
 set(modified false)
 find_program(GIT git)

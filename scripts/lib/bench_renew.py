@@ -17,7 +17,7 @@ import time
 import bench_manifest
 import bench_page
 import bench_stale
-from origin import measuring_environment, revision
+from origin import revision
 
 
 def command_of(kept, build, folder):
@@ -32,8 +32,7 @@ def command_of(kept, build, folder):
 
 def environment_of(root, build):
     python_path = str(root / "python")
-    return {**os.environ, **measuring_environment(), "PYTHONPATH": python_path,
-            "PYTHONDONTWRITEBYTECODE": "1",
+    return {**os.environ, "PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1",
             "PUDICA_NATIVE_LIBRARY": str(next(build.glob("python/libpudica_python.so"), ""))}
 
 

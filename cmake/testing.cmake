@@ -21,14 +21,9 @@ function(pudica_add_test name)
     DISCOVERY_TIMEOUT 120)
 endfunction()
 
-# pudica_add_pytest(NAME SOURCE file.py LABELS unit [TIMEOUT seconds] [ENVIRONMENT A=b...])
-# One CTest test a file of Python tests, run by the Python that PUDICA_PYTHON (variable or
-# environment) names, else by the system's. Skipped, saying so, where that has no pytest.
-function(pudica_add_pytest name)
-  cmake_parse_arguments(ARG "" "SOURCE;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
-  endif()
+# The Python that tests run with: what PUDICA_PYTHON (variable or environment) names, else the
+# system's.
+function(pudica_test_python result)
   set(python "${PUDICA_PYTHON}")
   if(NOT python)
     set(python "$ENV{PUDICA_PYTHON}")
@@ -36,6 +31,17 @@ function(pudica_add_pytest name)
   if(NOT python)
     set(python python3)
   endif()
+  set(${result} "${python}" PARENT_SCOPE)
+endfunction()
+
+# pudica_add_pytest(NAME SOURCE file.py LABELS unit [TIMEOUT seconds] [ENVIRONMENT A=b...])
+# One CTest test a file of Python tests. Skipped, saying so, where Python has no pytest.
+function(pudica_add_pytest name)
+  cmake_parse_arguments(ARG "" "SOURCE;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  pudica_test_python(python)
   add_test(NAME ${name} COMMAND "${python}" "${PROJECT_SOURCE_DIR}/tests/support/run_pytest.py"
                                 "${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE}")
   set_tests_properties(

@@ -10,9 +10,9 @@ PUDICA_APT_PACKAGES=(
   g++ cmake ninja-build ccache pkg-config git python3 python3-venv
   libeigen3-dev libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev
   libcpp-httplib-dev libsqlitecpp-dev libjs-chart.js chromium libgtest-dev libgmock-dev
-  coinor-cbc
+  coinor-cbc clang-format-14
 )
-PUDICA_APT_CHECK_PACKAGES=(clang-14 clang-format-14 clang-tidy-14)
+PUDICA_APT_CHECK_PACKAGES=(clang-14 clang-tidy-14)
 
 pudica_apt() {
   local missing=() package

@@ -1,8 +1,11 @@
 """Every script explains itself, refuses what it does not know, and works from any directory."""
 
+import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -54,6 +57,48 @@ def test_shell_scripts_stop_at_the_first_error(path):
     assert "\nset -euo pipefail\n" in text
     assert os.access(path, os.X_OK)
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout of its own that has the quick checks and nothing else."""
+    (tmp_path / "scripts/lib").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/lib/quick_check.sh", tmp_path / "scripts/lib")
+    shutil.copy(ROOT / ".clang-format", tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    return tmp_path
+
+
+def quick_check(checkout, name, **environment):
+    return subprocess.run([checkout / "scripts/lib/quick_check.sh", name], text=True,
+                          env=os.environ | environment, capture_output=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("clang-format-14") is None, reason="no clang-format-14")
+def test_sources_that_are_not_formatted_are_named(checkout):
+    assert quick_check(checkout, "format").returncode == 0
+    (checkout / "a b.cpp").write_text("int  x;\n")
+    done = quick_check(checkout, "format")
+    assert done.returncode not in (0, 77) and "a b.cpp:1" in done.stderr
+    (checkout / "a b.cpp").write_text("int x;\n")
+    assert quick_check(checkout, "format").returncode == 0
+
+
+def test_types_are_checked_as_the_project_says(checkout):
+    if any(importlib.util.find_spec(name) is None for name in ("mypy", "torch")):
+        pytest.skip("no mypy, or no torch")
+    (checkout / "pyproject.toml").write_text('[tool.mypy]\nstrict = true\nfiles = ["a.py"]\n')
+    (checkout / "a.py").write_text("def f(x):\n    return x\n")
+    done = quick_check(checkout, "types", PUDICA_PYTHON=sys.executable)
+    assert done.returncode == 1 and "a.py:1" in done.stdout
+    (checkout / "a.py").write_text("def f(x: int) -> int:\n    return x\n")
+    assert quick_check(checkout, "types", PUDICA_PYTHON=sys.executable).returncode == 0
+
+
+def test_a_quick_check_without_its_tool_says_so(checkout):
+    done = quick_check(checkout, "types", PUDICA_PYTHON="false")
+    assert done.returncode == 77 and done.stdout.startswith("skipped: false has no mypy")
+    assert quick_check(checkout, "colours").returncode == 2
 
 
 def test_what_failed_tests_printed_comes_last(tmp_path):

@@ -15,6 +15,11 @@ at::Generator device_generator(c10::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
 
+bool same_state(const at::mt19937_data_pod& left, const at::mt19937_data_pod& right) {
+  return left.left_ == right.left_ && left.next_ == right.next_ && left.seed_ == right.seed_ &&
+         left.seeded_ == right.seeded_ && left.state_ == right.state_;
+}
+
 }  // namespace
 
 Ambient Ambient::capture(c10::Device device) {
@@ -67,8 +72,20 @@ void Ambient::apply() const {
   flags_.apply();
 }
 
+void Ambient::forget_unused_random_state() {
+  if (!cpu_engine_) return;
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  auto* cpu = at::check_generator<at::CPUGeneratorImpl>(generator);
+  const bool unused = cpu->next_float_normal_sample() == next_float_normal_ &&
+                      cpu->next_double_normal_sample() == next_double_normal_ &&
+                      same_state(cpu->engine().data(), cpu_engine_->data());
+  if (unused) cpu_engine_.reset();
+}
+
 AmbientGuard::AmbientGuard(const Ambient& ambient, c10::Device device)
     : before_(Ambient::capture(device)) {
+  if (!ambient.has_random_state()) before_.forget_random_state();
   at::autocast::increment_nesting();
   ambient.apply();
 }

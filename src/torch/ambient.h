@@ -22,6 +22,11 @@ class Ambient {
   static Ambient capture(c10::Device device);
   // Makes this the thread's state.
   void apply() const;
+  // What was captured drew no random number of the CPU's since: its state is not put back. It is
+  // the process's, and other threads may draw meanwhile.
+  void forget_unused_random_state();
+  void forget_random_state() { cpu_engine_.reset(); }
+  [[nodiscard]] bool has_random_state() const { return cpu_engine_.has_value(); }
   [[nodiscard]] const GlobalFlags& flags() const { return flags_; }
   [[nodiscard]] bool autocast() const { return autocast_[0].enabled || autocast_[1].enabled; }
 
@@ -32,7 +37,7 @@ class Ambient {
   };
 
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
-  std::optional<at::mt19937> cpu_engine_;
+  std::optional<at::mt19937> cpu_engine_;  // none: not to be put back
   std::optional<float> next_float_normal_;
   std::optional<double> next_double_normal_;
   at::Tensor device_random_state_;  // CUDA only: seed and offset, 16 bytes

@@ -158,6 +158,7 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
 
 void Frame::end_part(const std::vector<at::Tensor>& outputs) {
   open_part_.reset();
+  parts_.back().ambient.forget_unused_random_state();
   if (tape_) {
     for (const at::Tensor& output : outputs) tape_->escape(output);
   }

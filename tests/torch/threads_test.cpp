@@ -108,5 +108,28 @@ TEST(Threads, OneDetachesWhileAnotherAttaches) {
   }
 }
 
+// The random numbers of the process are everybody's: a layer that draws none leaves them alone.
+TEST(Threads, OneDrawsWhileALayerWithoutNoiseIsRunAgain) {
+  at::manual_seed(7);
+  const at::Tensor first = at::rand({3});
+  const at::Tensor second = at::rand({3});
+  const auto handle = attach_with(0);
+  ASSERT_NE(handle, nullptr);
+  at::manual_seed(7);
+  handle->begin_step(ShapeKey{2, 8});
+  int runs = 0;
+  at::Tensor drawn;
+  const auto layer = [&](const at::Tensor& x) {
+    if (++runs == 2) std::thread([&] { drawn = at::rand({3}); }).join();
+    return x.sin().exp();
+  };
+  const at::Tensor x = at::ones({2, 8}).requires_grad_(true);
+  torch::autograd::backward({handle->layer(0, layer, x).sum()});
+  EXPECT_EQ(handle->end_step().recomputed_layers, 1);
+  ASSERT_EQ(runs, 2);
+  EXPECT_TRUE(at::equal(drawn, first));
+  EXPECT_TRUE(at::equal(at::rand({3}), second));
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -1,5 +1,7 @@
 #include "torch/forwarding_engine.h"
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -86,11 +88,16 @@ class CountingMode final : public SaveMode {
 
 }  // namespace
 
-SaveModeGuard::SaveModeGuard(SaveMode* mode) {
+SaveModeGuard::SaveModeGuard(SaveMode* mode) : mode_(mode) {
   mode_stack().push_back({mode, at::SavedTensorDefaultHooks::get_tls_state().stack.size()});
 }
 
-SaveModeGuard::~SaveModeGuard() { mode_stack().pop_back(); }
+SaveModeGuard::~SaveModeGuard() {
+  auto& stack = mode_stack();
+  const auto latest = std::find_if(stack.rbegin(), stack.rend(),
+                                   [this](const StackEntry& entry) { return entry.mode == mode_; });
+  if (latest != stack.rend()) stack.erase(std::next(latest).base());
+}
 
 void install_engine() {
   const std::lock_guard lock(install_mutex);

@@ -19,13 +19,17 @@ class SaveMode {
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() = 0;
 };
 
-// Puts a save mode on this thread's stack for its lifetime. Not movable; strictly nested.
+// Puts a save mode on this thread's stack for its lifetime. Not movable. Those of a thread may go
+// in any order: a layer may be abandoned by what a recompute inside it calls.
 class SaveModeGuard {
  public:
   explicit SaveModeGuard(SaveMode* mode);
   ~SaveModeGuard();
   SaveModeGuard(const SaveModeGuard&) = delete;
   SaveModeGuard& operator=(const SaveModeGuard&) = delete;
+
+ private:
+  SaveMode* mode_;
 };
 
 // Idempotent. Thread-safe. The engine object lives until the process ends: graph nodes may outlive

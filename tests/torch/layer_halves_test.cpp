@@ -305,5 +305,34 @@ TEST_F(LayerHalvesTest, WhatTheUserHeldFromTheStepBeforeIsNoPartOfASegment) {
   EXPECT_EQ(bases[3], bases[0]) << "the step before showed that it does";
 }
 
+// A backward inside a layer runs another model's layer again, and that begins a step of the first.
+TEST_F(LayerHalvesTest, AStepThatBeginsInARecomputeInsideALayerAbandonsTheLayerAlone) {
+  policy_->plan.modes.assign(1, Mode::full());
+  AttachOptions options;
+  options.policy = policy_;
+  const auto other = std::move(*attach(std::move(options)));
+  const at::Tensor inner = at::ones({4}).requires_grad_(true);
+  const at::Tensor outer = at::ones({4}).requires_grad_(true);
+  int runs = 0;
+  other->begin_step(ShapeKey{1, 4});
+  const auto recomputed = [this, &runs](const at::Tensor& x) {
+    if (++runs == 2) handle_->begin_step(ShapeKey{1, 4});
+    return x.sin().exp();
+  };
+  const at::Tensor loss = other->layer(0, recomputed, inner).sum();
+  handle_->begin_step(ShapeKey{1, 4});
+  const auto around = [&](const at::Tensor& x) {
+    const at::Tensor y = x.exp();
+    torch::autograd::backward({loss});
+    return y.sin();
+  };
+  torch::autograd::backward({handle_->layer(0, around, outer).sum()});
+  EXPECT_EQ(runs, 2);
+  const at::Tensor x = at::ones({4});
+  EXPECT_TRUE(at::equal(inner.grad(), x.sin().exp() * x.cos()));
+  EXPECT_TRUE(at::equal(outer.grad(), x.exp().cos() * x.exp()));
+  EXPECT_EQ(handle_->failures() + other->failures(), 0);
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -14,13 +14,20 @@ class RandomScript {
  public:
   explicit RandomScript(std::uint64_t seed);
 
-  // What the script saw, in order: the bytes of outputs and gradients, and which operations threw.
+  // What the script did and saw, in order: operations, the bytes of outputs and gradients, and what
+  // threw.
   // Equal for equal seeds, however the models were attached.
   using Seen = std::vector<std::string>;
 
-  // `attached`: every model has a handle while the script does not take it away. Else the same
-  // operations run plainly.
-  [[nodiscard]] Seen run(bool attached) const;
+  enum class How : std::uint8_t {
+    kPlainly,
+    kAttached,  // every model has a handle while the script does not take it away
+    // Attached, and layers that are run again throw, or give something else: what the script sees
+    // is not that of the others.
+    kFailingAgain,
+  };
+
+  [[nodiscard]] Seen run(How how) const;
   // The operations, to be read where a test fails.
   [[nodiscard]] std::string text() const;
 
@@ -30,13 +37,14 @@ class RandomScript {
     kForwardThatThrows,
     kForwardOfTwo,      // their layers in turn
     kForwardInside,     // one model's forward in a layer of another's
-    kForwardDisturbed,  // a layer's function does something to a handle
+    kForwardDisturbed,  // a layer's function does something else, once
     kForwardNoGrad,
     kBackward,
     kBackwardRetaining,
-    kBackwardOfTwo,      // of two outputs at once
-    kBackwardDisturbed,  // a hook of its gradient does something to a handle
-    kGradients,          // autograd::grad, nothing accumulated
+    kBackwardThatThrows,  // a hook of a gradient does
+    kBackwardOfTwo,       // of two outputs at once
+    kBackwardDisturbed,   // a hook of a gradient does something else, once
+    kGradients,           // autograd::grad, nothing accumulated
     kDoubleBackward,
     kBeginStep,
     kEndStep,
@@ -46,7 +54,10 @@ class RandomScript {
     kAttachAnew,
     kDetach,
     kSetBudget,
-    kBothAtOnce,  // two models train on two threads at the same time
+    kBothAtOnce,      // two models train on two threads at the same time
+    kHandlesAtOnce,   // one trains while another's handles come and go on a thread
+    kDropsAtOnce,     // one trains while graphs are dropped on a thread
+    kBackwardAtOnce,  // one trains while a backward of another runs on a thread
   };
   struct Operation {
     Kind kind = Kind::kForward;
@@ -57,8 +68,11 @@ class RandomScript {
     bool reads_tensor = false;  // the input is an output from before
     bool detaches = false;      // from its graph
     bool begins_step = true;
-    bool on_thread = false;  // of its own, waited for
-    std::size_t choice = 0;  // of a budget or policy; of the layer that throws
+    bool on_thread = false;   // of its own, waited for
+    bool by_halves = false;   // layers are entered and left
+    bool unproven = false;    // see LayerOptions
+    std::size_t choice = 0;   // of a budget or policy; of the layer that throws
+    std::size_t variant = 0;  // of what the kind does
   };
   class World;
 

@@ -101,6 +101,28 @@ def test_a_quick_check_without_its_tool_says_so(checkout):
     assert quick_check(checkout, "colours").returncode == 2
 
 
+@pytest.mark.parametrize("setting, missing", [
+    ("ATEN_CPU_CAPABILITY=default", ""),
+    ("ATEN_CPU_CAPABILITY=avx2", ""),
+    ("ONEDNN_MAX_CPU_ISA=AVX512_CORE", "avx512bw avx512vl"),
+    ("ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16", "avx512bw avx512vl avx512_bf16"),
+])
+def test_instruction_sets_that_the_processor_has_not_are_told(setting, missing, tmp_path):
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512dq avx512_vnni fma\n")
+    command = f"source {ROOT}/scripts/lib/isa.sh; pudica_isa_missing {tmp_path}/cpuinfo {setting}"
+    assert subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True,
+                          text=True, check=True).stdout.strip() == missing
+
+
+def test_without_flags_only_the_default_is_left(tmp_path):
+    (tmp_path / "cpuinfo").write_text("Features\t: fp asimd\n")
+    command = (f"source {ROOT}/scripts/lib/isa.sh; for s in ${{PUDICA_ISA_SETTINGS[@]}}; do"
+               f" [ -n \"$(pudica_isa_missing {tmp_path}/cpuinfo $s)\" ] || echo $s; done")
+    assert subprocess.run(["bash", "-euo", "pipefail", "-c", command], capture_output=True,
+                          text=True, check=True).stdout.split() == ["ATEN_CPU_CAPABILITY=default"]
+
+
 def test_what_failed_tests_printed_comes_last(tmp_path):
     (tmp_path / "CMakeLists.txt").write_text("""cmake_minimum_required(VERSION 3.20)
 project(failing NONE)

@@ -78,7 +78,19 @@ bool Session::gradients_present() const {
   return false;
 }
 
+bool Session::is_another_threads() {
+  const std::thread::id inside = inside_.load();
+  if (inside == std::thread::id() || inside == std::this_thread::get_id()) return false;
+  if (!std::exchange(told_of_two_threads_, true)) {
+    log_warn(
+        "a step was begun while another thread is inside a layer of the same model: it runs "
+        "without a plan; a handle is for one thread");
+  }
+  return true;
+}
+
 void Session::begin_step(const ShapeKey& shape) {
+  if (is_another_threads()) return;
   if (step_open_) end_step();
   if (!attached_) return;
   if (options_.next_budget) {
@@ -209,7 +221,7 @@ void Session::learn_late_times() {
 
 StepReport Session::end_step() {
   StepReport report;
-  if (!step_open_) return report;
+  if (!step_open_ || is_another_threads()) return report;
   step_open_ = false;
   close_segment();
   state_->mark(MarkKind::kStepEnd, -1);

@@ -157,6 +157,8 @@ class Session final : public Handle {
     LayerDepth depth;
   };
 
+  // Another thread is in the middle of a layer: the step is its own, and stays. Said once.
+  bool is_another_threads();
   template <typename F>
   bool contain(const char* where, F&& call) noexcept;
   void fail(const char* where, const std::string& what) noexcept;
@@ -220,6 +222,8 @@ class Session final : public Handle {
   WorkTimer timer_;
   std::vector<Call> calls_;
   std::unique_ptr<OpenLayer> open_layer_;
+  std::atomic<std::thread::id> inside_{};  // the thread that is in a layer; none: no thread's id
+  bool told_of_two_threads_ = false;
   std::vector<GradientSource> latest_outputs_;  // of the latest layer, where it is recorded
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> latest_storages_;  // of its outputs
   std::shared_ptr<Frame> open_segment_;

@@ -213,6 +213,7 @@ bool Session::enter_layer(const LayerFunction& rerun, const std::vector<at::Tens
   call_failed_ = true;
   calls_.resize(calls);
   open_layer_.reset();
+  inside_.store({});
   return false;
 }
 
@@ -256,6 +257,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
     calls_[ordinal].on_trial = unproven;
   }
   open_layer_ = std::move(open);
+  inside_.store(std::this_thread::get_id());
 }
 
 void Session::leave_layer(const std::vector<at::Tensor>& outputs) {
@@ -302,6 +304,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
     hook_borders(ordinal, *open_layer_, outputs);
   }
   open_layer_.reset();
+  inside_.store({});
   if (decision_.record) {
     state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));
   }
@@ -322,6 +325,7 @@ void Session::abandon_layers() noexcept {
   call_failed_ = true;
   const std::shared_ptr<Frame> frame = std::move(open_layer_->frame);
   open_layer_.reset();
+  inside_.store({});
   if (!frame) return;
   contain("the end of a layer that threw", [&] {
     frame->abort_part();

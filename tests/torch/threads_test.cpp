@@ -95,6 +95,40 @@ TEST(Threads, OneAllocatesAboveTheCapWhileHandlesComeAndGo) {
   }
 }
 
+// Of two threads that train one model (a mistake) the one that is inside a layer goes on; what the
+// other's step would have torn down is still in use.
+TEST(Threads, OneBeginsAStepWhileAnotherIsInsideALayer) {
+  const ToyModel model(ToyOptions{.layers = FullAndRecorded::kLayers});
+  const at::Tensor input = at::randn({2, 8, 32});
+  const auto handle = attach_with(0);
+  ASSERT_NE(handle, nullptr);
+  const auto other_begins = [&] {
+    std::thread([&] {
+      handle->begin_step(ShapeKey{2, 8});
+      EXPECT_EQ(handle->end_step().layer_calls, 0);
+    }).join();
+  };
+  for (int step = 0; step < 3; ++step) {
+    handle->begin_step(ShapeKey{2, 8});
+    bool is_forward = true;
+    at::Tensor x = input.clone().requires_grad_(true) * 1.0;
+    for (std::size_t i = 0; i < model.layers.size(); ++i) {
+      const auto run = [&, i](const at::Tensor& in) {
+        const at::Tensor out = model.layers[i]->forward(in);
+        if (i == 1 && is_forward) other_begins();
+        return out;
+      };
+      x = handle->layer(static_cast<std::int64_t>(i), run, x);
+    }
+    is_forward = false;
+    torch::autograd::backward({x.pow(2).mean()});
+    const StepReport report = handle->end_step();
+    EXPECT_EQ(report.layer_calls, FullAndRecorded::kLayers);
+    EXPECT_EQ(report.recomputed_layers, FullAndRecorded::kLayers);
+  }
+  EXPECT_EQ(handle->failures(), 0);
+}
+
 TEST(Threads, OneDetachesWhileAnotherAttaches) {
   const ToyModel model(ToyOptions{.layers = FullAndRecorded::kLayers});
   const at::Tensor input = at::randn({2, 8, 32});

@@ -34,14 +34,10 @@ endmacro()
 
 # Finds LibTorch in the calling directory only: its variables do not leak to the rest.
 macro(pudica_find_torch)
-  if(NOT PUDICA_CUDA AND NOT TARGET torch::cudart)
-    # Torch's own targets need this name even where no CUDA toolkit is used.
+  if(NOT TARGET torch::cudart)
+    # Torch's own targets need this name, and no toolkit is looked for where it exists.
     add_library(torch::cudart INTERFACE IMPORTED)
   endif()
-  if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
-    set(TORCH_CUDA_ARCH_LIST 7.5 8.0 9.0+PTX)
-  endif()
-  set(CMAKE_CUDA_STANDARD 17)
   if(NOT Torch_DIR)
     if(NOT PUDICA_PYTHON)
       set(PUDICA_PYTHON "$ENV{PUDICA_PYTHON}")
@@ -76,3 +72,38 @@ macro(pudica_find_torch)
   endif()
   find_package(Torch REQUIRED)
 endmacro()
+
+# Gives pudica_cuda_runtime: torch's CUDA libraries, the runtime that they use and its headers, as
+# the packages beside torch (or a toolkit) bring them. No compiler for the device is needed.
+# pudica_cuda_missing says what was not found; empty: nothing.
+function(pudica_find_cuda)
+  set(pudica_cuda_missing "" PARENT_SCOPE)
+  set(torch_lib "${TORCH_INSTALL_PREFIX}/lib")
+  if(NOT EXISTS "${torch_lib}/libtorch_cuda.so")
+    set(pudica_cuda_missing "torch is not built for CUDA: no ${torch_lib}/libtorch_cuda.so"
+        PARENT_SCOPE)
+    return()
+  endif()
+  file(GLOB brought "${TORCH_INSTALL_PREFIX}/../nvidia/cu[0-9]*"
+       "${TORCH_INSTALL_PREFIX}/../nvidia/cuda_runtime")
+  set(places ${brought} "$ENV{CUDA_HOME}" /usr/local/cuda)
+  find_path(PUDICA_CUDA_INCLUDE cuda_runtime_api.h PATHS ${places} PATH_SUFFIXES include
+            NO_DEFAULT_PATH)
+  foreach(place ${places})
+    file(GLOB runtimes "${place}/lib/libcudart.so*" "${place}/lib64/libcudart.so*")
+    if(runtimes)
+      list(GET runtimes 0 runtime)
+      break()
+    endif()
+  endforeach()
+  if(NOT PUDICA_CUDA_INCLUDE OR NOT runtime)
+    set(pudica_cuda_missing
+        "cuda_runtime_api.h and libcudart.so, in one of: ${places} (pip's nvidia-cuda-runtime)"
+        PARENT_SCOPE)
+    return()
+  endif()
+  add_library(pudica_cuda_runtime INTERFACE)
+  target_include_directories(pudica_cuda_runtime SYSTEM INTERFACE "${PUDICA_CUDA_INCLUDE}")
+  target_link_libraries(pudica_cuda_runtime INTERFACE "${torch_lib}/libtorch_cuda.so"
+                                                      "${torch_lib}/libc10_cuda.so" "${runtime}")
+endfunction()

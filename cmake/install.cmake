@@ -60,6 +60,12 @@ if(pudica_torch_libraries)
     EXPORT pudicaTorchTargets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT pudica_torch
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT pudica_torch)
+  if(TARGET pudica_torch_cuda)  # loaded by the one beside it, never linked
+    set_target_properties(pudica_torch_cuda PROPERTIES INSTALL_RPATH "$ORIGIN"
+                                                       INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS pudica_torch_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+                                              COMPONENT pudica_torch)
+  endif()
   install(EXPORT pudicaTorchTargets NAMESPACE pudica:: DESTINATION "${PUDICA_PACKAGE_DIR}"
           COMPONENT pudica_torch)
   install(FILES "${PROJECT_SOURCE_DIR}/include/pudica/torch.h"
@@ -98,5 +104,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
 
 # Everything an installation needs, without tests and benchmarks.
 add_custom_target(pudica_installed)
-set(pudica_built ${pudica_core_libraries} ${pudica_torch_libraries} ${pudica_programs})
+pudica_existing(pudica_loaded pudica_torch_cuda)
+set(pudica_built ${pudica_loaded} ${pudica_core_libraries} ${pudica_torch_libraries}
+                 ${pudica_programs})
 add_dependencies(pudica_installed ${pudica_built})

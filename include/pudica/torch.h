@@ -222,6 +222,10 @@ std::shared_ptr<WorkClock> operator_clock();
 // Works with and without an attached handle. On CPU only bytes allocated after the first call of
 // attach() or install_meter() are seen.
 void install_meter();
+// The same for a device, which it returns with its index: the current one where it has none. For a
+// CUDA device it loads libpudica_torch_cuda. Errors: kInvalidArgument (neither CPU nor CUDA),
+// kUnavailable (no such device here, or no CUDA part; says which).
+Result<c10::Device> install_meter(c10::Device device);
 Bytes bytes_in_use(c10::Device device);
 Bytes peak_bytes_in_use(c10::Device device);
 void reset_peak_bytes(c10::Device device);

@@ -55,7 +55,7 @@ TORCH_LIBRARY(pudica, library) {
   library.def("rerun_done", &rerun_done);
   library.def("rerun_failed", &rerun_failed);
   library.def("dead_tokens", &dead_tokens);
-  library.def("install_meter", &pudica::install_meter);
+  library.def("install_meter", [] { pudica::install_meter(); });
   library.def("bytes_in_use", &bytes_in_use_on);
   library.def("peak_bytes", &peak_bytes_on);
   library.def("reset_peak_bytes", &reset_peak_bytes_on);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -164,6 +165,8 @@ Meter* cuda_meter(c10::Device device) {
   const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
   if (index < 0 || index >= kMostDevices || index >= c10::cuda::device_count()) return nullptr;
   if (CudaMeter* known = find_meter(index)) return known;
+  // Before it there is no allocator to count for, nor one that a tracker could be attached to.
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   static bool attached = false;
   if (!attached) {
     caching::attachAllocatorTraceTracker([](const caching::TraceEntry& entry) {

@@ -8,6 +8,7 @@
 
 #include "pudica/controller.h"
 #include "pudica/torch.h"
+#include "torch/cuda_part.h"
 #include "torch/forwarding_engine.h"
 #include "torch/menu_rules.h"
 #include "torch/meter.h"
@@ -137,32 +138,43 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
   if (disabled_by_environment()) {
     return std::unique_ptr<Handle>(std::make_unique<InertHandle>(std::move(options.policy)));
   }
-  if (!options.device.is_cpu() && !options.device.is_cuda()) {
-    return invalid_argument("cannot attach to device " + options.device.str() +
-                            "; expected cpu or cuda");
-  }
   if (const auto rule = hooks::rule_without_operator(options.menu_rules)) {
     return invalid_argument("a rule of the menu names '" + *rule +
                             "'; expected the name of an operator that torch knows, such as "
                             "aten::addmm, or its beginning and a *");
   }
-  hooks::Meter* meter = hooks::meter_for(options.device);
-  if (meter == nullptr) {
-    return Error{ErrorCode::kUnavailable, "no meter for device " + options.device.str() +
-                                              ": libpudica_torch_cuda is not loaded"};
-  }
+  const auto device = install_meter(options.device);
+  if (!device) return device.error();
+  options.device = *device;
   auto engine = std::make_unique<EngineUse>();
   if (!engine->works()) {
     return Error{ErrorCode::kUnavailable,
                  "the hook layer's self-test failed: this build of torch does not ask the default "
                  "engine for saved-tensor hooks (built for torch " TORCH_VERSION ")"};
   }
-  auto session = std::make_unique<hooks::Session>(std::move(options), *meter);
+  auto session = std::make_unique<hooks::Session>(std::move(options), *hooks::meter_for(*device));
   return std::unique_ptr<Handle>(
       std::make_unique<AttachedHandle>(std::move(session), std::move(engine)));
 }
 
 void install_meter() { hooks::cpu_meter(); }
+
+Result<c10::Device> install_meter(c10::Device device) {
+  if (!device.is_cpu() && !device.is_cuda()) {
+    return invalid_argument("device is " + device.str() + "; expected cpu or cuda");
+  }
+  if (device.is_cuda()) {
+    const std::string& missing = hooks::load_cuda_part();
+    if (!missing.empty()) {
+      return Error{ErrorCode::kUnavailable, "device " + device.str() + ": " + missing};
+    }
+    device = hooks::with_index(device);
+  }
+  if (hooks::meter_for(device) == nullptr) {
+    return Error{ErrorCode::kUnavailable, "device " + device.str() + ": torch finds none here"};
+  }
+  return device;
+}
 
 namespace {
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "torch/cuda_part.h"
+
 namespace pudica::hooks {
 namespace {
 
@@ -23,10 +25,9 @@ std::shared_ptr<const PressureCallback> PressureSlot::get() const {
 
 Meter* meter_for(c10::Device device) {
   if (device.is_cpu()) return &cpu_meter();
-  if (device.is_cuda()) {
-    if (const MeterFactory factory = cuda_factory.load()) return factory(device);
-  }
-  return nullptr;
+  if (!device.is_cuda() || !load_cuda_part().empty()) return nullptr;
+  const MeterFactory factory = cuda_factory.load();
+  return factory != nullptr ? factory(device) : nullptr;
 }
 
 void register_cuda_meter(MeterFactory factory) { cuda_factory.store(factory); }

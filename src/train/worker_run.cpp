@@ -147,13 +147,10 @@ Result<RunData> load_run_data(const TrainOptions& options) {
 
 Result<std::unique_ptr<TrainingRun>> start_run(const TrainOptions& options, const RunData& data,
                                                const RunSetup& setup) {
-  if (options.device != "cpu" && !at::globalContext().hasCUDA()) {
-    return invalid_argument("--device " + options.device + ": no CUDA device here; expected cpu");
-  }
-  install_meter();  // before the model, so that its parameters are counted
+  const auto device = install_meter(c10::Device(options.device));  // before the parameters
+  if (!device) return device.error();
   at::set_num_threads(static_cast<int>(options.threads));
-  const c10::Device device(options.device);
-  auto run = std::make_unique<RunImpl>(options, data, device);
+  auto run = std::make_unique<RunImpl>(options, data, *device);
   auto attached = run->attach_handle(setup);
   if (!attached) return attached.error();
   return std::unique_ptr<TrainingRun>(std::move(run));

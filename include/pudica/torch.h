@@ -103,6 +103,12 @@ struct StepReport {
   Bytes peak_bytes{0};  // measured
   Bytes budget_bytes{0};
   Bytes host_peak_bytes{0};  // of layers of mode `offload`, in host memory
+  // Of a device whose allocator caches (CUDA), else 0: the most that it had in blocks and reserved
+  // from the device, and what it could not have given back beyond what was in use.
+  Bytes active_peak_bytes{0};
+  Bytes reserved_peak_bytes{0};
+  Bytes gap_bytes{0};
+  Bytes predicted_reserved_bytes{0};  // 0: no peak was predicted
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // by plan or after a revocation
   std::int64_t revocations = 0;

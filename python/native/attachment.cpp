@@ -142,6 +142,8 @@ void Attachment::count(const StepReport& report) {
   totals_.infeasible_steps += report.plan && !report.plan->feasible ? 1 : 0;
   totals_.highest_peak_bytes = std::max(totals_.highest_peak_bytes, report.peak_bytes.count());
   totals_.host_peak_bytes = std::max(totals_.host_peak_bytes, report.host_peak_bytes.count());
+  totals_.reserved_peak_bytes =
+      std::max(totals_.reserved_peak_bytes, report.reserved_peak_bytes.count());
 }
 
 std::int64_t Attachment::end_step() {
@@ -200,6 +202,7 @@ std::string Attachment::stats() const {
            {"infeasible_steps", totals_.infeasible_steps},
            {"highest_peak_bytes", totals_.highest_peak_bytes},
            {"host_peak_bytes", totals_.host_peak_bytes},
+           {"reserved_peak_bytes", totals_.reserved_peak_bytes},
            {"budget_bytes", budget_bytes_.count()},
            {"failures", handle_->failures()},
            {"state", controllers_ ? to_string(controllers_->state()) : "fixed"}};
@@ -207,6 +210,11 @@ std::string Attachment::stats() const {
             {"peak_bytes", last_.peak_bytes.count()},
             {"base_bytes", last_.base_bytes.count()},
             {"host_peak_bytes", last_.host_peak_bytes.count()},
+            {"active_peak_bytes", last_.active_peak_bytes.count()},
+            {"reserved_peak_bytes", last_.reserved_peak_bytes.count()},
+            {"predicted_reserved_bytes", nullptr},
+            {"gap_bytes", last_.gap_bytes.count()},
+            {"revocations", last_.revocations},
             {"predicted_peak_bytes", nullptr},
             {"layer_calls", last_.layer_calls},
             {"recomputed_layers", last_.recomputed_layers},
@@ -214,6 +222,8 @@ std::string Attachment::stats() const {
             {"reason", last_.plan ? last_.plan->reason : ""}};
   if (last_.plan && last_.plan->predicts_peak()) {
     last["predicted_peak_bytes"] = last_.plan->predicted_peak_bytes.count();
+    const Bytes reserved = last_.predicted_reserved_bytes;
+    if (reserved > Bytes(0)) last["predicted_reserved_bytes"] = reserved.count();
   }
   out["last_step"] = std::move(last);
   out["daemon"] = nullptr;

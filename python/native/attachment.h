@@ -70,6 +70,7 @@ class Attachment final : public torch::CustomClassHolder {
     std::int64_t infeasible_steps = 0;
     std::int64_t highest_peak_bytes = 0;
     std::int64_t host_peak_bytes = 0;
+    std::int64_t reserved_peak_bytes = 0;
   };
 
   void choose_policy(const Settings& settings);

@@ -21,12 +21,15 @@ class InertHandle:
 
     def stats(self) -> dict[str, Any]:
         last = {"shape": "", "peak_bytes": 0, "base_bytes": 0, "host_peak_bytes": 0,
+                "active_peak_bytes": 0, "reserved_peak_bytes": 0,
+                "predicted_reserved_bytes": None, "gap_bytes": 0, "revocations": 0,
                 "predicted_peak_bytes": None, "layer_calls": 0, "recomputed_layers": 0,
                 "learning": False, "reason": ""}
         return {"steps": 0, "learning_steps": 0, "unplanned_steps": 0, "layer_calls": 0,
                 "recomputed_layers": 0, "revocations": 0, "revoked_steps": 0, "overruns": 0,
                 "infeasible_steps": 0,
-                "highest_peak_bytes": 0, "host_peak_bytes": 0, "budget_bytes": 0, "failures": 0,
+                "highest_peak_bytes": 0, "host_peak_bytes": 0, "reserved_peak_bytes": 0,
+                "budget_bytes": 0, "failures": 0,
                 "state": "disabled", "layers": 0, "last_step": last, "daemon": None}
 
     def plans(self) -> list[dict[str, Any]]:

@@ -43,8 +43,12 @@ class Questions:
     def stats(self) -> dict[str, Any]:
         """Counts since attach() and the last step: steps, those that taught and those without a
         plan among them, recomputed_layers of layer_calls, revocations, overruns,
-        highest_peak_bytes, host_peak_bytes (of offloaded layers), budget_bytes, state, last_step,
-        daemon."""
+        highest_peak_bytes, host_peak_bytes (of offloaded layers), reserved_peak_bytes (from a
+        CUDA device by torch's allocator; 0 on CPU), budget_bytes, state, last_step, daemon.
+
+        Of the last step on a CUDA device also active_peak_bytes and reserved_peak_bytes, as
+        torch's allocator counts them, and gap_bytes: what it had reserved beyond the bytes in use
+        and could not have given back. Budgets are on what is reserved."""
         stats: dict[str, Any] = json.loads(self._native.stats())
         stats["failures"] += self._failures
         stats["layers"] = len(self._layers)

@@ -1,181 +1,238 @@
-// The CUDA meter: counts from the caching allocator's trace, caps by its memory fraction, revokes
-// when it runs short. The user's own peak statistics are neither read nor reset.
-//
-// In use are the bytes of active blocks (allocated, or freed and waiting for a stream). The cap is
-// on what the allocator has reserved from the device, because that is what kills a run.
+#include "cuda/cuda_meter.h"
+
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <mutex>
-#include <utility>
+#include <cstddef>
 
 #include <ATen/Context.h>
-#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
-#include "torch/meter.h"
-#include "torch/recorder.h"
+#include "cuda/budget_allocator.h"
 
 namespace pudica::hooks {
 namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
+using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
 
 constexpr std::int64_t kMostDevices = 64;
-// What a cache miss reserves at least for blocks above 1 MiB (the allocator's large buffer).
-constexpr std::int64_t kLargeSegmentBytes = std::int64_t{20} << 20U;
-constexpr std::int64_t kSegmentRoundingBytes = std::int64_t{2} << 20U;
-
-class CudaMeter final : public Meter {
- public:
-  explicit CudaMeter(c10::DeviceIndex device) : device_(device) {
-    const auto stats = caching::getDeviceStats(device);
-    in_use_.store(stats.active_bytes[kAll].current);
-    reserved_.store(stats.reserved_bytes[kAll].current);
-    peak_.store(in_use_.load());
-    const c10::cuda::CUDAGuard guard(device);
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-    total_bytes_ = static_cast<std::int64_t>(total_bytes);
-  }
-
-  [[nodiscard]] std::int64_t in_use_bytes() const override { return in_use_.load(); }
-  [[nodiscard]] std::int64_t peak_bytes() const override { return peak_.load(); }
-  void reset_peak() override { peak_.store(in_use_.load()); }
-
-  void set_cap(std::int64_t cap_bytes, bool refuse) override {
-    cap_.store(cap_bytes);
-    const bool limit = refuse && cap_bytes > 0;
-    if (limit) caching::emptyCache();
-    if (!limit && !limited_) return;  // the user's own fraction stays as it is
-    limited_ = limit;
-    const double fraction =
-        limit ? static_cast<double>(cap_bytes) / static_cast<double>(total_bytes_) : 1.0;
-    caching::setMemoryFraction(std::min(1.0, fraction), device_);
-  }
-  [[nodiscard]] std::int64_t cap_bytes() const override { return cap_.load(); }
-  [[nodiscard]] std::int64_t overruns() const override { return overruns_.load(); }
-  [[nodiscard]] std::int64_t refusals() const override { return refusals_.load(); }
-  void set_pressure_callback(PressureCallback callback) override {
-    pressure_.set(std::move(callback));
-  }
-  void set_recorder(Recorder* recorder) override { recorder_.set(recorder); }
-
-  // From the allocator's trace, under its lock: no allocation, no locks of ours.
-  void trace(const caching::TraceEntry& entry) {
-    const auto bytes = static_cast<std::int64_t>(entry.size_);
-    switch (entry.action_) {
-      case caching::TraceEntry::ALLOC:
-        count(bytes, entry);
-        break;
-      case caching::TraceEntry::FREE_COMPLETED:
-        count(-bytes, entry);
-        break;
-      case caching::TraceEntry::SEGMENT_ALLOC:
-      case caching::TraceEntry::SEGMENT_MAP:
-        if (reserved_.fetch_add(bytes) + bytes > cap_.load() && cap_.load() > 0) {
-          overruns_.fetch_add(1);
-        }
-        break;
-      case caching::TraceEntry::SEGMENT_FREE:
-      case caching::TraceEntry::SEGMENT_UNMAP:
-        reserved_.fetch_sub(bytes);
-        break;
-      case caching::TraceEntry::OOM:
-        refusals_.fetch_add(1);
-        break;
-      default:
-        break;
-    }
-  }
-
-  // From the allocator on every cache miss, under its lock, with no word of the size wanted. If the
-  // largest segment that was ever asked for still fits under the cap, there is nothing to do.
-  bool on_cache_miss() {
-    const auto callback = pressure_.get();
-    const std::int64_t cap = cap_.load();
-    if (callback == nullptr || cap <= 0) return false;
-    const std::int64_t wanted = largest_segment();
-    if (reserved_.load() + wanted <= cap) return false;
-    return (*callback)(wanted);
-  }
-
- private:
-  static constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-
-  void count(std::int64_t delta, const caching::TraceEntry& entry) {
-    const std::int64_t now = in_use_.fetch_add(delta) + delta;
-    std::int64_t seen = peak_.load(std::memory_order_relaxed);
-    while (now > seen && !peak_.compare_exchange_weak(seen, now)) {
-    }
-    std::int64_t largest = largest_block_.load(std::memory_order_relaxed);
-    while (delta > largest && !largest_block_.compare_exchange_weak(largest, delta)) {
-    }
-    if (recorder_.any() && this_thread_is_recorded()) {
-      recorder_.event(delta, reinterpret_cast<const void*>(entry.addr_));
-    }
-  }
-
-  [[nodiscard]] std::int64_t largest_segment() const {
-    const std::int64_t block = largest_block_.load();
-    const std::int64_t rounded =
-        (block + kSegmentRoundingBytes - 1) / kSegmentRoundingBytes * kSegmentRoundingBytes;
-    return std::max(rounded, kLargeSegmentBytes);
-  }
-
-  c10::DeviceIndex device_;
-  std::int64_t total_bytes_ = 0;
-  bool limited_ = false;
-  std::atomic<std::int64_t> in_use_{0};
-  std::atomic<std::int64_t> peak_{0};
-  std::atomic<std::int64_t> reserved_{0};
-  std::atomic<std::int64_t> largest_block_{0};
-  std::atomic<std::int64_t> cap_{0};
-  std::atomic<std::int64_t> overruns_{0};
-  std::atomic<std::int64_t> refusals_{0};
-  PressureSlot pressure_;
-  RecorderSlot recorder_;
-};
+constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 std::array<std::atomic<CudaMeter*>, kMostDevices> meters{};  // leaked: they outlive the allocator
 
-CudaMeter* find_meter(c10::DeviceIndex device) {
-  if (device < 0 || device >= kMostDevices) return nullptr;
-  return meters[static_cast<std::size_t>(device)].load();
+void raise(std::atomic<std::int64_t>& highest, std::int64_t value) {
+  std::int64_t seen = highest.load(std::memory_order_relaxed);
+  while (value > seen && !highest.compare_exchange_weak(seen, value)) {
+  }
 }
 
-class RevokeOnMiss final : public c10::FreeMemoryCallback {
- public:
-  bool Execute() override {
-    const bool capturing =
-        c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
-    if (capturing) return false;
-    CudaMeter* meter = find_meter(c10::cuda::current_device());
-    return meter != nullptr && meter->on_cache_miss();
+}  // namespace
+
+CudaMeter* find_cuda_meter(c10::DeviceIndex device) {
+  if (device < 0 || device >= kMostDevices) return nullptr;
+  return meters[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
+}
+
+CudaMeter::CudaMeter(c10::DeviceIndex device, TorchAllocator& inner)
+    : device_(device), inner_(inner) {
+  const c10::cuda::CUDAGuard guard(device);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  total_bytes_ = static_cast<std::int64_t>(total_bytes);
+}
+
+void CudaMeter::count_what_is_there() {
+  // Read again where something was allocated or freed meanwhile: it would count twice, or not.
+  for (;;) {
+    const std::int64_t events = events_.load();
+    std::int64_t in_use = 0;
+    std::int64_t reserved = 0;
+    for (const auto& segment : inner_.snapshot({0, 0}, /*include_traces=*/false).segments) {
+      if (segment.device != device_) continue;
+      reserved += static_cast<std::int64_t>(segment.total_size);
+      for (const auto& block : segment.blocks) {
+        if (block.active) in_use += block_bytes(block.requested_size);
+      }
+    }
+    in_use_.store(in_use);
+    reserved_.store(reserved);
+    if (events_.load() == events) break;
   }
-};
+  reset_peak();
+}
+
+void CudaMeter::reset_peak() {
+  peak_.store(in_use_.load());
+  reserved_peak_.store(reserved_.load());
+  gap_at_cap_.store(0);
+  active_peak_.store(0);
+  pinned_peak_.store(0);
+  sample();
+}
+
+std::int64_t CudaMeter::pinned_bytes(const c10::CachingDeviceAllocator::DeviceStats& stats) const {
+  const std::int64_t active = stats.active_bytes[kAll].current;
+  // Of expandable segments whole pages between blocks can go back.
+  if (Config::use_expandable_segments()) return active;
+  return active + stats.inactive_split_bytes[kAll].current;
+}
+
+void CudaMeter::sample() {
+  const auto stats = inner_.getDeviceStats(device_);
+  raise(active_peak_, stats.active_bytes[kAll].current);
+  raise(pinned_peak_, pinned_bytes(stats));
+}
+
+void CudaMeter::note_gap() { raise(gap_at_cap_, reserved_.load() - in_use_.load()); }
+
+std::optional<CacheBytes> CudaMeter::cache_bytes() const {
+  const std::int64_t at_peak = std::max<std::int64_t>(0, pinned_peak_.load() - peak_.load());
+  // Segments of fixed sizes leave holes that no block fits in; pages of one segment hardly any.
+  const std::int64_t usual_share = Config::use_expandable_segments() ? 32 : 3;
+  return CacheBytes{
+      reserved_.load(), reserved_peak_.load(), std::max(active_peak_.load(), peak_.load()),
+      std::max(at_peak, gap_at_cap_.load()), std::max<std::int64_t>(0, cap_.load()) / usual_share};
+}
+
+void CudaMeter::set_fraction(double fraction) {
+  if (fraction == fraction_) return;
+  fraction_ = fraction;
+  inner_.setMemoryFraction(fraction, device_);
+}
+
+void CudaMeter::set_cap(std::int64_t cap_bytes, bool refuse) {
+  {
+    const std::lock_guard lock(limit_mutex_);
+    const bool limit = cap_bytes > 0;
+    if (limit && !limited_.load()) users_fraction_ = fraction_ = inner_.getMemoryFraction(device_);
+    if (limit || limited_.load()) {  // else the user's own fraction stays as it is
+      const double share = static_cast<double>(cap_bytes) / static_cast<double>(total_bytes_);
+      set_fraction(limit ? std::min(users_fraction_, share) : users_fraction_);
+    }
+    limited_.store(limit);
+  }
+  refuse_.store(refuse);
+  cap_.store(cap_bytes);
+  if (cap_bytes > 0 && reserved_.load() > cap_bytes) inner_.emptyCache();
+}
+
+CudaMeter::Lifted::Lifted(CudaMeter& meter) : meter_(meter) {
+  const std::lock_guard lock(meter_.limit_mutex_);
+  if (meter_.lifts_++ == 0) meter_.inner_.setMemoryFraction(meter_.users_fraction_, meter_.device_);
+}
+
+CudaMeter::Lifted::~Lifted() {
+  const std::lock_guard lock(meter_.limit_mutex_);
+  if (--meter_.lifts_ == 0) meter_.inner_.setMemoryFraction(meter_.fraction_, meter_.device_);
+}
+
+void CudaMeter::trace(const caching::TraceEntry& entry) {
+  if (entry.action_ != caching::TraceEntry::SNAPSHOT) events_.fetch_add(1);
+  switch (entry.action_) {
+    case caching::TraceEntry::ALLOC:
+      count(block_bytes(entry.size_), entry.addr_);
+      break;
+    case caching::TraceEntry::FREE_COMPLETED:
+      count(-block_bytes(entry.size_), entry.addr_);
+      break;
+    case caching::TraceEntry::SEGMENT_ALLOC:
+    case caching::TraceEntry::SEGMENT_MAP: {
+      const auto bytes = static_cast<std::int64_t>(entry.size_);
+      const std::int64_t now = reserved_.fetch_add(bytes) + bytes;
+      raise(reserved_peak_, now);
+      if (now > cap_.load() && cap_.load() > 0) overruns_.fetch_add(1);
+      break;
+    }
+    case caching::TraceEntry::SEGMENT_FREE:
+    case caching::TraceEntry::SEGMENT_UNMAP:
+      reserved_.fetch_sub(static_cast<std::int64_t>(entry.size_));
+      break;
+    default:
+      break;
+  }
+}
+
+void CudaMeter::count(std::int64_t delta, std::size_t address) {
+  const std::int64_t now = in_use_.fetch_add(delta) + delta;
+  raise(peak_, now);
+  ForwardAccount::Freed freed;
+  if (delta > 0) {
+    if (const std::uint32_t forward = forwards_.made(delta)) made_in_[address] = forward;
+  } else if (const auto made = made_in_.find(address); made != made_in_.end()) {
+    freed = forwards_.freed(-delta, made->second);
+    made_in_.erase(made);
+  }
+  if (!recorder_.any()) return;
+  if (freed.is_this_steps && this_thread_is_recorded()) {
+    recorder_.event(delta, reinterpret_cast<const void*>(address));
+  }
+  if (freed.all_has_returned) recorder_.forward_returned();
+}
+
+bool CudaMeter::is_capturing() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+bool CudaMeter::revoke(std::int64_t missing_bytes) {
+  const auto callback = pressure_.get();
+  return callback != nullptr && (*callback)(missing_bytes);
+}
+
+// Only where nothing that the allocator has cached can serve: else it is left to try.
+CudaMeter::Room CudaMeter::make_room(std::int64_t bytes) {
+  for (;;) {
+    const std::int64_t pinned = pinned_bytes(inner_.getDeviceStats(device_));
+    const bool expandable = Config::use_expandable_segments();
+    const std::int64_t missing = pinned + (expandable ? bytes : segment_bytes(bytes)) - cap_.load();
+    if (missing <= 0) return Room::kPerhaps;
+    if (!expandable) {
+      std::size_t largest_cached = 1;  // 0 would ask the device for what it has free
+      inner_.cacheInfo(device_, &largest_cached);
+      if (static_cast<std::int64_t>(largest_cached) >= bytes) return Room::kPerhaps;
+    }
+    if (!revoke(missing)) break;
+  }
+  note_gap();
+  if (!refuse_.load()) inner_.emptyCache();  // what goes over the cap is not to be added to it
+  return Room::kNone;
+}
+
+namespace {
+
+// Throws c10::Error where this allocator cannot be counted, with the remedy.
+void start_tracing(TorchAllocator& inner) {
+  const std::string name = inner.name();
+  TORCH_CHECK(name == "native", "torch's allocator is '", name,
+              "', whose bytes cannot be counted block by block; expected 'native': leave "
+              "backend:cudaMallocAsync out of PYTORCH_ALLOC_CONF, and use no pluggable allocator");
+  inner.attachAllocatorTraceTracker([](const caching::TraceEntry& entry) {
+    if (CudaMeter* meter = find_cuda_meter(entry.device_)) meter->trace(entry);
+  });
+}
 
 Meter* cuda_meter(c10::Device device) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
   if (index < 0 || index >= kMostDevices || index >= c10::cuda::device_count()) return nullptr;
-  if (CudaMeter* known = find_meter(index)) return known;
+  if (CudaMeter* known = find_cuda_meter(index)) return known;
   // Before it there is no allocator to count for, nor one that a tracker could be attached to.
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-  static bool attached = false;
-  if (!attached) {
-    caching::attachAllocatorTraceTracker([](const caching::TraceEntry& entry) {
-      if (CudaMeter* meter = find_meter(entry.device_)) meter->trace(entry);
-    });
-    attached = true;
+  static TorchAllocator* inner = nullptr;
+  if (inner == nullptr) {
+    TorchAllocator* const present = caching::get();
+    start_tracing(*present);
+    inner = present;
+    install_budget_allocator(*inner);
   }
-  auto* meter = new CudaMeter(index);
+  auto* meter = new CudaMeter(index, *inner);
   meters[static_cast<std::size_t>(index)].store(meter);
+  meter->count_what_is_there();
   return meter;
 }
 
@@ -186,7 +243,3 @@ Meter* cuda_meter(c10::Device device) {
 
 }  // namespace
 }  // namespace pudica::hooks
-
-namespace c10 {
-REGISTER_FREE_MEMORY_CALLBACK("pudica_revoke", pudica::hooks::RevokeOnMiss);
-}  // namespace c10

@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -170,10 +171,14 @@ Result<c10::Device> install_meter(c10::Device device) {
     }
     device = hooks::with_index(device);
   }
-  if (hooks::meter_for(device) == nullptr) {
-    return Error{ErrorCode::kUnavailable, "device " + device.str() + ": torch finds none here"};
+  try {
+    if (hooks::meter_for(device) != nullptr) return device;
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    return Error{ErrorCode::kUnavailable,
+                 "device " + device.str() + ": " + what.substr(0, what.find('\n'))};
   }
-  return device;
+  return Error{ErrorCode::kUnavailable, "device " + device.str() + ": torch finds none here"};
 }
 
 namespace {

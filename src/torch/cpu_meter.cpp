@@ -6,9 +6,10 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/graph_task.h>
 
+#include "torch/forward_account.h"
 #include "torch/meter.h"
+#include "torch/new_memory.h"
 #include "torch/recorder.h"
 
 namespace pudica::hooks {
@@ -40,26 +41,13 @@ class CpuMeter final : public Meter {
     raise_peak(now);
   }
 
-  void begin_forward() override {
-    forward_.store(next_forward());
-    held_.store(own_.exchange(0));
-    returned_.store(0);
-  }
-  void end_forward() override { forward_.store(0); }
-  [[nodiscard]] std::int64_t held_bytes() const override { return held_.load(); }
-  [[nodiscard]] std::int64_t returned_bytes() const override { return returned_.load(); }
+  void begin_forward() override { forwards_.begin(); }
+  void end_forward() override { forwards_.end(); }
+  [[nodiscard]] std::int64_t held_bytes() const override { return forwards_.held_bytes(); }
+  [[nodiscard]] std::int64_t returned_bytes() const override { return forwards_.returned_bytes(); }
 
   // The forward that a block of `bytes` made now belongs to; 0: none.
-  std::uint32_t forward(std::int64_t bytes) {
-    const std::uint32_t now = forward_.load(std::memory_order_relaxed);
-    if (now == 0) return 0;
-    if (in_backward()) {
-      forward_.store(0);
-      return 0;
-    }
-    own_.fetch_add(bytes);
-    return now;
-  }
+  std::uint32_t forward(std::int64_t bytes) { return forwards_.made(bytes); }
 
   // Counts `bytes` in, making room under the cap first. Throws c10::OutOfMemoryError.
   void reserve(std::int64_t bytes) {
@@ -75,27 +63,12 @@ class CpuMeter final : public Meter {
 
   void release(std::int64_t bytes, std::uint32_t forward, const void* data) {
     in_use_.fetch_sub(bytes);
-    const std::uint32_t latest = forwards_.load(std::memory_order_relaxed);
-    if (forward == 0 || forward == latest) record(-bytes, data);
-    if (forward == 0) return;
-    if (forward == latest) {
-      own_.fetch_sub(bytes);
-    } else if (forward + 1 == latest && !in_backward()) {
-      const std::int64_t returned = returned_.fetch_add(bytes) + bytes;
-      if (recorder_.any() && nearly_all_returned(returned, held_.load())) {
-        recorder_.forward_returned();
-      }
-    }
+    const ForwardAccount::Freed freed = forwards_.freed(bytes, forward);
+    if (freed.is_this_steps) record(-bytes, data);
+    if (freed.all_has_returned && recorder_.any()) recorder_.forward_returned();
   }
 
  private:
-  std::uint32_t next_forward() {
-    const std::uint32_t next = forwards_.fetch_add(1) + 1;
-    return next != 0 ? next : forwards_.fetch_add(1) + 1;  // 0 says none
-  }
-
-  static bool in_backward() { return torch::autograd::get_current_graph_task_id() >= 0; }
-
   static constexpr std::int64_t kNoCap = INT64_MAX;
 
   void raise_peak(std::int64_t now) {
@@ -128,11 +101,7 @@ class CpuMeter final : public Meter {
   std::atomic<std::int64_t> in_use_{0};
   std::atomic<std::int64_t> peak_{0};
   std::atomic<std::int64_t> cap_{kNoCap};
-  std::atomic<std::uint32_t> forward_{0};   // under way; 0: none
-  std::atomic<std::uint32_t> forwards_{0};  // the latest
-  std::atomic<std::int64_t> own_{0};        // live bytes of the latest
-  std::atomic<std::int64_t> held_{0};
-  std::atomic<std::int64_t> returned_{0};
+  ForwardAccount forwards_;
   std::atomic<std::int64_t> overruns_{0};
   std::atomic<std::int64_t> refusals_{0};
   std::atomic<bool> refuse_{false};
@@ -163,6 +132,10 @@ class MeteredAllocator final : public c10::Allocator {
     const Header header{static_cast<std::int64_t>(bytes),
                         the_meter().forward(static_cast<std::int64_t>(bytes))};
     std::memcpy(block, &header, sizeof(header));
+    const MemoryPattern pattern = pattern_of_new_memory();
+    if (pattern != MemoryPattern::kNone) {
+      std::memset(block + kHeaderBytes, static_cast<int>(pattern), bytes);
+    }
     return {block + kHeaderBytes, block + kHeaderBytes, &free_block, cpu};
   }
 

@@ -13,6 +13,7 @@
 
 #include "pudica/torch.h"
 #include "torch/frame_versions.h"
+#include "torch/new_memory.h"
 #include "torch/registry.h"
 #include "torch/tape_dispatch.h"
 
@@ -81,14 +82,15 @@ class Frame::ForwardMode final : public SaveMode {
 
 // What a part under way has on this thread's stacks; goes in reverse order.
 struct Frame::OpenPart {
-  OpenPart(std::shared_ptr<Frame> frame, OperatorObserver* operators)
-      : mode(std::move(frame)), saving(&mode) {
+  OpenPart(std::shared_ptr<Frame> frame, OperatorObserver* operators) : mode(frame), saving(&mode) {
     if (operators != nullptr) recording.emplace(operators);
+    if (frame->is_compared()) pattern.emplace(MemoryPattern::kForward);
   }
 
   ForwardMode mode;
   SaveModeGuard saving;
   std::optional<TapeGuard> recording;
+  std::optional<PatternGuard> pattern;
 };
 
 Frame::Frame(FrameOptions options) : options_(std::move(options)) {}

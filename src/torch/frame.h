@@ -216,6 +216,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<at::Tensor> rerun_parts(SaveMode& mode);
   void try_rerun();
   [[nodiscard]] std::string difference_of_outputs(const std::vector<at::Tensor>& outputs) const;
+  // The call's bits are compared with those of another run: on trial, or searched for its menu.
+  [[nodiscard]] bool is_compared() const;
   void refill(std::size_t index, const at::Tensor& tensor);
   [[nodiscard]] std::string mismatch(std::size_t index, const at::Tensor& tensor) const;
   [[noreturn]] void fail_deviating(const std::string& what) const;

@@ -40,6 +40,10 @@ void Frame::begin_tape(const std::vector<at::Tensor>& inputs) {
   follow_menu();
 }
 
+bool Frame::is_compared() const {
+  return options_.on_trial || (tape_ && options_.tapes->wants_collection());
+}
+
 StorageSet Frame::storages_of(const std::vector<std::uint32_t>& slots,
                               const StorageSet& allowed) const {
   StorageSet out(allowed.size(), false);

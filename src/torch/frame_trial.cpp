@@ -1,6 +1,6 @@
 // The frame's trial: a kept layer is run again as soon as it ends, and what it saves compared bit
-// by bit with what the forward saved and returned, which stays and is used.
-#include <cstring>
+// by bit with what the forward saved and returned, which stays and is used. Bits that neither run
+// wrote are nobody's.
 #include <exception>
 #include <string>
 #include <utility>
@@ -11,23 +11,10 @@
 
 #include "pudica/torch.h"
 #include "torch/frame.h"
+#include "torch/new_memory.h"
 #include "torch/registry.h"
 
 namespace pudica::hooks {
-namespace {
-
-bool same_bytes(const at::Tensor& left, const at::Tensor& right) {
-  if (left.sizes() != right.sizes()) return false;
-  const at::NoGradGuard no_grad;
-  const at::Tensor a = left.contiguous();
-  const at::Tensor b = right.contiguous();
-  if (a.numel() == 0) return true;
-  if (a.is_cpu()) return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-  return at::equal(a.flatten().view(at::kByte), b.flatten().view(at::kByte));
-}
-
-}  // namespace
-
 class Frame::TrialMode final : public SaveMode {
  public:
   explicit TrialMode(Frame& frame) : frame_(frame) {}
@@ -62,7 +49,7 @@ class Frame::TrialMode final : public SaveMode {
     difference_ = frame_.mismatch(index, tensor);
     if (!difference_.empty()) return;
     const at::Tensor& kept = frame_.slots_[index].tensor;
-    if (kept.defined() && !same_bytes(kept, tensor)) {
+    if (kept.defined() && !same_where_written(kept, tensor)) {
       difference_ = "saved tensor " + std::to_string(index) + " has other values";
     }
   }
@@ -85,7 +72,7 @@ std::string Frame::difference_of_outputs(const std::vector<at::Tensor>& outputs)
     const at::Tensor before(then);
     if (!before.defined() || before.layout() != at::kStrided) continue;
     const bool same_type = before.scalar_type() == outputs[k].scalar_type();
-    if (!same_type || !same_bytes(before.detach(), outputs[k].detach())) {
+    if (!same_type || !same_where_written(before.detach(), outputs[k].detach())) {
       return "output " + std::to_string(k) + " has other values";
     }
   }
@@ -102,6 +89,7 @@ void Frame::try_rerun() {
   } else {
     try {
       const LayerDepth depth;
+      const PatternGuard pattern(MemoryPattern::kAgain);
       const torch::autograd::AutoGradMode grad_on(true);
       const std::vector<at::Tensor> outputs = rerun_parts(mode);
       what = mode.verdict();

@@ -1,27 +1,19 @@
 #include "torch/menu_trial.h"
 
-#include <cstring>
 #include <exception>
 #include <string>
 
 #include <ATen/ATen.h>
 
 #include "base/log.h"
+#include "torch/new_memory.h"
 
 namespace pudica::hooks {
 namespace {
 
-bool same_bytes(const c10::Storage& left, const c10::Storage& right) {
-  if (left.nbytes() != right.nbytes()) return false;
-  if (left.nbytes() == 0) return true;
-  if (left.device_type() == c10::DeviceType::CPU) {
-    return std::memcmp(left.data(), right.data(), left.nbytes()) == 0;
-  }
-  const auto view = [](const c10::Storage& storage) {
-    const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-    return at::empty({0}, options).set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())});
-  };
-  return at::equal(view(left), view(right));
+at::Tensor bytes_in(const c10::Storage& storage) {
+  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
+  return at::empty({0}, options).set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())});
 }
 
 // What the forward left, and nothing else.
@@ -62,10 +54,12 @@ bool gives_back(const Collection& call, const std::vector<std::uint32_t>& slots,
   begin_trial(call, there, dropped);
   bool same = true;
   try {
+    const PatternGuard pattern(MemoryPattern::kAgain);
     for (auto slot = slots.rbegin(); same && slot != slots.rend(); ++slot) {
       const std::int32_t storage = call.slot_storage[*slot];
       const auto k = static_cast<std::size_t>(storage);
-      same = same_bytes(call.tape.recover(storage, dropped), call.bytes_of[k]);
+      same = same_where_written(bytes_in(call.bytes_of[k]),
+                                bytes_in(call.tape.recover(storage, dropped)));
       dropped[k] = false;
       call.tape.collect(dropped, /*pinned_too=*/false);
     }

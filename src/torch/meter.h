@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
@@ -30,6 +31,18 @@ class PressureSlot {
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const PressureCallback> callback_;  // guarded by mutex_
+};
+
+// A caching allocator's own view, beside the bytes in use. Peaks are since the last reset_peak().
+struct CacheBytes {
+  std::int64_t reserved_bytes = 0;  // from the device, in use or cached
+  std::int64_t reserved_peak_bytes = 0;
+  std::int64_t active_peak_bytes = 0;  // of blocks, with what they have beyond what was asked for
+  // What is reserved beyond the bytes in use and cannot be given back: what blocks have too much,
+  // and holes between them. Measured where the peak was, and where the cap was reached.
+  std::int64_t gap_bytes = 0;
+  std::int64_t usual_gap_bytes =
+      0;  // what it may well come to at the cap, as this allocator is set
 };
 
 // Counts bytes in use; enforces a cap by asking for room first. Thread-safe.
@@ -66,6 +79,9 @@ class Meter {
   static bool nearly_all_returned(std::int64_t returned_bytes, std::int64_t held_bytes) {
     return returned_bytes >= held_bytes - held_bytes / 100;
   }
+
+  // What the device's allocator makes of the bytes in use. Nothing: it holds no more than those.
+  [[nodiscard]] virtual std::optional<CacheBytes> cache_bytes() const { return std::nullopt; }
 
   // False: the block was made before the meter was installed, or elsewhere, and is not in its
   // count.

@@ -15,6 +15,7 @@
 #include "pudica/torch.h"
 #include "torch/device_share.h"
 #include "torch/frame.h"
+#include "torch/gap_habit.h"
 #include "torch/late_times.h"
 #include "torch/meter.h"
 #include "torch/output_watch.h"
@@ -230,6 +231,8 @@ class Session final : public Handle {
   std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
+  std::int64_t reserved_before_ = 0;
+  bool leaves_doubt_ = false;  // the plan may fit and the allocator's holes beside it not
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;
@@ -237,6 +240,7 @@ class Session final : public Handle {
   // The user's outputs of a step are freed in the next one's forward (`out = model(x)`): its plan
   // need not count them.
   bool held_returns_ = false;
+  GapHabit gap_;
   SharedBackward shared_backward_;
   std::int32_t next_layer_ = 0;  // of frames: those of forwards that wait have other numbers
   StepClaim claim_;              // true: another model's step on this device began meanwhile

@@ -1,0 +1,60 @@
+// GapHabit: how much of a budget on reserved bytes a caching allocator takes for itself: what
+// blocks have beyond their size, and holes between them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace pudica::hooks {
+
+// Not thread-safe.
+class GapHabit {
+ public:
+  // To be left free: no plan may have more than the budget less this in use.
+  [[nodiscard]] std::int64_t bytes() const { return left_free_; }
+
+  // What a step will have reserved at most, if `peak_bytes` of it will be in use.
+  [[nodiscard]] std::int64_t reserved(std::int64_t peak_bytes, std::int64_t reserved_before,
+                                      std::int64_t cap_bytes) const {
+    return std::max(reserved_before, std::min(peak_bytes + latest_, cap_bytes));
+  }
+
+  // Whether holes beside `peak_bytes` in use may take it over the cap, `usual_bytes` of them or
+  // twice what was seen: then layers are kept such that they can be given up.
+  [[nodiscard]] bool may_not_fit(std::int64_t peak_bytes, std::int64_t cap_bytes,
+                                 std::int64_t usual_bytes) const {
+    return cap_bytes > 0 && peak_bytes + std::max(usual_bytes, 2 * left_free_) > cap_bytes;
+  }
+
+  // Of a step that ended. Only one that came near the cap tells what the allocator could not give
+  // back; while none does, less and less is left free, until one does again.
+  void note(std::int64_t gap_bytes, std::int64_t peak_bytes, std::int64_t cap_bytes) {
+    latest_ = gap_bytes;
+    if (cap_bytes <= 0) return;
+    if (peak_bytes + gap_bytes >= cap_bytes - cap_bytes / kNear) {
+      seen_[next_++ % seen_.size()] = gap_bytes;
+      quiet_ = 0;
+    } else if (++quiet_ % kPatience == 0) {
+      for (std::int64_t& gap : seen_) gap -= gap / kPatience;
+    }
+    const std::int64_t most = *std::max_element(seen_.begin(), seen_.end());
+    // In coarse parts: another budget is another plan.
+    const std::int64_t part = std::max<std::int64_t>(1, cap_bytes / kParts);
+    left_free_ = std::min((most + part - 1) / part * part, cap_bytes / 2);
+  }
+
+ private:
+  static constexpr std::int64_t kNear = 8;
+  static constexpr std::int64_t kPatience = 8;
+  static constexpr std::int64_t kParts = 256;
+
+  std::array<std::int64_t, 16> seen_{};
+  std::size_t next_ = 0;
+  std::int64_t quiet_ = 0;
+  std::int64_t latest_ = 0;
+  std::int64_t left_free_ = 0;
+};
+
+}  // namespace pudica::hooks

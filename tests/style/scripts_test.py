@@ -10,7 +10,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
-SCRIPTS = ["test", "check", "install", "bench", "bench_daemon", "demo"]
+SCRIPTS = ["test", "check", "install", "bench", "bench_daemon", "demo", "emulated"]
 
 
 def run(name, *arguments, cwd):
@@ -41,6 +41,8 @@ def test_unknown_options_are_refused(name, tmp_path):
     (["bench", "--json"], "--json needs a value"),
     (["bench_daemon", "--runs", "few"], "--runs 'few'"),
     (["check", "--seconds"], "--seconds"),
+    (["emulated", "--card"], "--card needs a value"),
+    (["emulated"], "Usage: scripts/emulated"),
 ])
 def test_missing_and_extra_arguments_are_refused(arguments, message, tmp_path):
     done = run(*arguments, cwd=tmp_path)

@@ -1,0 +1,32 @@
+#include "emulated_device/counts.h"
+
+#include "emulated_device/memory.h"
+#include "emulated_device/state.h"
+#include "emulated_device/streams.h"
+
+namespace pudica::emulated {
+
+std::atomic<std::uint64_t>& launches() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
+
+std::atomic<std::uint64_t>& products() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
+
+}  // namespace pudica::emulated
+
+extern "C" {
+
+void emulated_device_counts(EmulatedDeviceCounts* counts) {
+  using namespace pudica::emulated;
+  const Guard guard(lock_of_all());
+  const MemoryCounts memory = memory_counts();
+  *counts = {launches().load(), products().load(), memory.mallocs,    memory.frees,
+             memory.refused,    used_bytes(0),     memory.most_bytes, memory.pinned_bytes};
+}
+
+double emulated_device_host_us(void) { return pudica::emulated::host_us(); }
+}

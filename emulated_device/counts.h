@@ -1,0 +1,30 @@
+// What the emulated device counted, for tests and scripts: by dlsym or ctypes in the library that
+// is preloaded.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+extern "C" {
+
+struct EmulatedDeviceCounts {
+  std::uint64_t launches;  // kernels
+  std::uint64_t products;  // of cuBLAS
+  std::uint64_t mallocs;   // on the device and pinned
+  std::uint64_t frees;
+  std::uint64_t refused;     // for want of memory
+  std::uint64_t used_bytes;  // of the first device, like the next
+  std::uint64_t most_bytes;
+  std::uint64_t pinned_bytes;
+};
+void emulated_device_counts(EmulatedDeviceCounts* counts);
+// Where the host is on the virtual clock.
+double emulated_device_host_us(void);
+}
+
+namespace pudica::emulated {
+
+std::atomic<std::uint64_t>& launches();
+std::atomic<std::uint64_t>& products();
+
+}  // namespace pudica::emulated

@@ -1,0 +1,76 @@
+"""Programs on the emulated device, as users run them: by scripts/emulated."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
+TRAIN = os.environ["PUDICA_TRAIN"]
+
+
+def emulated(*arguments, **environment):
+    return subprocess.run([str(ROOT / "scripts" / "emulated"), *arguments], text=True,
+                          capture_output=True, check=False, timeout=240,
+                          env={**os.environ, **environment})
+
+
+def test_a_card_that_there_is_not_is_told_with_those_that_there_are():
+    done = emulated("--card", "K80", "true")
+    assert done.returncode == 2
+    assert "PUDICA_EMULATED_CARD=K80: expected one of T4, V100" in done.stderr
+
+
+def test_a_setting_that_cannot_be_meant_is_refused():
+    done = emulated("--devices", "two", "true")
+    assert done.returncode == 2
+    assert "PUDICA_EMULATED_DEVICES=two: expected a number from 1 to 16" in done.stderr
+
+
+def test_a_build_without_it_is_told_how_to_make_it(tmp_path):
+    done = emulated("true", PUDICA_EMULATED_DIR=str(tmp_path))
+    assert done.returncode == 2
+    assert "--target emulated_device" in done.stderr
+
+
+def test_python_sees_the_cards_and_no_values():
+    done = emulated("--card", "T4", "--devices", "2", sys.executable, "-c", """
+import torch
+print(torch.cuda.device_count(), torch.cuda.get_device_capability(1))
+first = torch.ones(8).to("cuda:1")
+second = torch.zeros(8).to("cuda:1")
+print(torch.equal(first, second), torch.equal(first.cpu(), second.cpu()))
+""")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["2 (7, 5)", "True False"]
+    assert "Overriding" not in done.stderr
+
+
+def train(folder, **environment):
+    done = emulated(TRAIN, "--device", "cuda", "--steps", "30", "--batch", "4", "--clock",
+                    "operators", "--policy", "none,full,pudica", "--budget", "0.6", "--out",
+                    str(folder), **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    policies = {run["name"]: run for run in result["policies"]}
+    with open(folder / "steps.csv", encoding="ascii") as file:
+        return policies, list(csv.DictReader(file))
+
+
+# What the seconds of a busy machine have no part in.
+SAME = ("policy", "step", "shape", "peak_bytes", "predicted_bytes", "base_bytes", "revocations",
+        "overrun", "recomputed_layers")
+
+
+def test_training_stays_within_its_budget_and_is_the_same_each_time(tmp_path):
+    policies, steps = train(tmp_path / "first")
+    assert policies["pudica"]["status"] == "ok"
+    assert policies["pudica"]["overruns"] == 0
+    assert policies["none (capped)"]["oom"]
+    assert (policies["full"]["peak_bytes"] < policies["pudica"]["peak_bytes"]
+            < policies["none"]["peak_bytes"])
+    _, again = train(tmp_path / "second")
+    assert [[step[key] for key in SAME] for step in again] == [
+        [step[key] for key in SAME] for step in steps]

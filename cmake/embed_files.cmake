@@ -1,4 +1,5 @@
-# cmake -DOUT=file.cpp -DENTRIES=name=file|... -DFOLDER=dir -P embed_files.cmake: see embed.cmake.
+# cmake -DOUT=file.cpp -DENTRIES=name=file|... -DFOLDER=dir -DFUNCTION=... -DHEADER=... -P
+# embed_files.cmake: see embed.cmake.
 string(REPLACE "|" ";" entries "${ENTRIES}")
 set(arrays)
 set(table)
@@ -19,9 +20,12 @@ foreach(entry ${entries})
          "    {\"${name}\", \"${leaf}\", std::string_view(kFile${number}, ${bytes})},\n")
   math(EXPR number "${number} + 1")
 endforeach()
+string(REGEX MATCH "^(.*)::([^:]+)$" whole "${FUNCTION}")
+set(scope "${CMAKE_MATCH_1}")
+set(function "${CMAKE_MATCH_2}")
 file(WRITE "${OUT}"
-     "// Written by cmake/embed_files.cmake.\n#include \"daemon/embedded.h\"\n\n"
-     "namespace pudica::daemon {\nnamespace {\n\n${arrays}\n"
+     "// Written by cmake/embed_files.cmake.\n#include \"${HEADER}\"\n\n"
+     "namespace ${scope} {\nnamespace {\n\n${arrays}\n"
      "constexpr EmbeddedFile kFiles[] = {\n${table}};\n\n}  // namespace\n\n"
-     "std::span<const EmbeddedFile> embedded_files() { return kFiles; }\n\n"
-     "}  // namespace pudica::daemon\n")
+     "std::span<const EmbeddedFile> ${function}() { return kFiles; }\n\n"
+     "}  // namespace ${scope}\n")

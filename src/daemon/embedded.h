@@ -1,16 +1,11 @@
-// The files that CMake made a part of the program (cmake/embed.cmake).
+// What is embedded in the daemon: the page's files, the OpenAPI document.
 #pragma once
 
 #include <span>
-#include <string_view>
+
+#include "base/embedded.h"
 
 namespace pudica::daemon {
-
-struct EmbeddedFile {
-  std::string_view name;  // by which it is asked for
-  std::string_view file;  // its file's name
-  std::string_view content;
-};
 
 std::span<const EmbeddedFile> embedded_files();
 

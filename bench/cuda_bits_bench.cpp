@@ -59,12 +59,10 @@ int run(int argc, char** argv) {
                                        cudaMemcpyDeviceToDevice, stream));
       });
       const double pack = gigabytes_per_second(moved, [&] {
-        C10_CUDA_CHECK(
-            hooks::launch_pack(mask.const_data_ptr(), count, item_bytes, out, found, stream));
+        hooks::launch_pack(mask.const_data_ptr(), {count, item_bytes}, out, found, stream);
       });
       const double unpack = gigabytes_per_second(moved, [&] {
-        C10_CUDA_CHECK(
-            hooks::launch_unpack(out, count, item_bytes, /*value=*/1, to.data_ptr(), stream));
+        hooks::launch_unpack(out, {count, item_bytes}, /*value=*/1, to.data_ptr(), stream);
       });
       if (call < 0) continue;  // the first ones warm up
       copies.push_back(copy);

@@ -73,9 +73,10 @@ macro(pudica_find_torch)
   find_package(Torch REQUIRED)
 endmacro()
 
-# Gives pudica_cuda_runtime: torch's CUDA libraries, the runtime that they use and its headers, as
-# the packages beside torch (or a toolkit) bring them. No compiler for the device is needed.
-# pudica_cuda_missing says what was not found; empty: nothing.
+# Gives pudica_cuda_runtime: torch's CUDA libraries, the runtime that they use, its headers and
+# NVRTC's, as the packages beside torch (or a toolkit) bring them. No compiler for the device is
+# needed. PUDICA_NVRTC_LIBRARY is for tests: torch knows its own. pudica_cuda_missing says what was
+# not found; empty: nothing.
 function(pudica_find_cuda)
   set(pudica_cuda_missing "" PARENT_SCOPE)
   set(torch_lib "${TORCH_INSTALL_PREFIX}/lib")
@@ -85,10 +86,14 @@ function(pudica_find_cuda)
     return()
   endif()
   file(GLOB brought "${TORCH_INSTALL_PREFIX}/../nvidia/cu[0-9]*"
-       "${TORCH_INSTALL_PREFIX}/../nvidia/cuda_runtime")
+       "${TORCH_INSTALL_PREFIX}/../nvidia/cuda_runtime"
+       "${TORCH_INSTALL_PREFIX}/../nvidia/cuda_nvrtc")
   set(places ${brought} "$ENV{CUDA_HOME}" /usr/local/cuda)
   find_path(PUDICA_CUDA_INCLUDE cuda_runtime_api.h PATHS ${places} PATH_SUFFIXES include
             NO_DEFAULT_PATH)
+  find_path(PUDICA_NVRTC_INCLUDE nvrtc.h PATHS ${places} PATH_SUFFIXES include NO_DEFAULT_PATH)
+  find_file(PUDICA_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12 libnvrtc.so PATHS ${places}
+            PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)
   foreach(place ${places})
     file(GLOB runtimes "${place}/lib/libcudart.so*" "${place}/lib64/libcudart.so*")
     if(runtimes)
@@ -96,14 +101,16 @@ function(pudica_find_cuda)
       break()
     endif()
   endforeach()
-  if(NOT PUDICA_CUDA_INCLUDE OR NOT runtime)
-    set(pudica_cuda_missing
-        "cuda_runtime_api.h and libcudart.so, in one of: ${places} (pip's nvidia-cuda-runtime)"
-        PARENT_SCOPE)
+  if(NOT PUDICA_CUDA_INCLUDE OR NOT PUDICA_NVRTC_INCLUDE OR NOT runtime)
+    list(JOIN places ", " where)
+    string(CONCAT missing "cuda_runtime_api.h, nvrtc.h and libcudart.so, in one of: ${where} "
+                          "(pip's nvidia-cuda-runtime and nvidia-cuda-nvrtc)")
+    set(pudica_cuda_missing "${missing}" PARENT_SCOPE)
     return()
   endif()
   add_library(pudica_cuda_runtime INTERFACE)
-  target_include_directories(pudica_cuda_runtime SYSTEM INTERFACE "${PUDICA_CUDA_INCLUDE}")
+  target_include_directories(pudica_cuda_runtime SYSTEM INTERFACE "${PUDICA_CUDA_INCLUDE}"
+                                                              "${PUDICA_NVRTC_INCLUDE}")
   target_link_libraries(pudica_cuda_runtime INTERFACE "${torch_lib}/libtorch_cuda.so"
                                                       "${torch_lib}/libc10_cuda.so" "${runtime}")
 endfunction()

@@ -1,22 +1,9 @@
-#include "cuda/bits_kernels.h"
+// The kernels of bits on a device. Embedded in the library as text and compiled by NVRTC for the
+// device that is there (bits_kernels.cpp), so that no build needs a compiler for devices.
 #include "cuda/bits_lane.h"
 
 namespace pudica::hooks {
 namespace {
-
-constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 4096;  // more work goes round: fewer atomics at the end
-constexpr std::int64_t kWordElements = 64;
-constexpr std::int64_t kGroupsOfWord = kWordElements / lane::kElements;
-
-std::int64_t whole_words(std::int64_t count) { return (count + kWordElements - 1) / kWordElements; }
-
-unsigned blocks_for(std::int64_t groups) {
-  const std::int64_t blocks = (groups + kThreads - 1) / kThreads;
-  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
-}
-
-bool is_aligned(const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; }
 
 // The first value that was put into `place`, which differs from `value`?
 __device__ bool disagrees(std::uint32_t* place, std::uint32_t value) {
@@ -25,8 +12,8 @@ __device__ bool disagrees(std::uint32_t* place, std::uint32_t value) {
 }
 
 template <typename Word>
-__global__ void pack_kernel(const Word* in, std::int64_t count, std::int64_t groups, bool aligned,
-                            std::uint16_t* out, FoundBits* found) {
+__device__ void pack(const Word* in, std::int64_t count, std::int64_t groups, bool aligned,
+                     std::uint16_t* out, FoundBits* found) {
   __shared__ FoundBits of_block;
   if (threadIdx.x == 0) of_block = FoundBits{0, 0};
   __syncthreads();
@@ -46,8 +33,8 @@ __global__ void pack_kernel(const Word* in, std::int64_t count, std::int64_t gro
 }
 
 template <typename Word>
-__global__ void unpack_kernel(const std::uint16_t* in, std::int64_t count, std::int64_t groups,
-                              bool aligned, Word value, Word* out) {
+__device__ void unpack(const std::uint16_t* in, std::int64_t count, std::int64_t groups,
+                       bool aligned, Word value, Word* out) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t group = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; group < groups;
        group += stride) {
@@ -55,42 +42,22 @@ __global__ void unpack_kernel(const std::uint16_t* in, std::int64_t count, std::
   }
 }
 
-template <typename Word>
-cudaError_t pack(const void* in, std::int64_t count, void* out, FoundBits* found,
-                 cudaStream_t stream) {
-  const cudaError_t cleared = cudaMemsetAsync(found, 0, sizeof(FoundBits), stream);
-  if (cleared != cudaSuccess) return cleared;
-  const std::int64_t groups = whole_words(count) * kGroupsOfWord;
-  pack_kernel<<<blocks_for(groups), kThreads, 0, stream>>>(static_cast<const Word*>(in), count,
-                                                           groups, is_aligned(in),
-                                                           static_cast<std::uint16_t*>(out), found);
-  return cudaGetLastError();
-}
-
-template <typename Word>
-cudaError_t unpack(const void* in, std::int64_t count, std::uint32_t value, void* out,
-                   cudaStream_t stream) {
-  const std::int64_t groups = (count + lane::kElements - 1) / lane::kElements;
-  unpack_kernel<<<blocks_for(groups), kThreads, 0, stream>>>(
-      static_cast<const std::uint16_t*>(in), count, groups, is_aligned(out),
-      static_cast<Word>(value), static_cast<Word*>(out));
-  return cudaGetLastError();
-}
-
 }  // namespace
-
-cudaError_t launch_pack(const void* in, std::int64_t count, std::int64_t item_bytes, void* out,
-                        FoundBits* found, cudaStream_t stream) {
-  if (item_bytes == 1) return pack<std::uint8_t>(in, count, out, found, stream);
-  if (item_bytes == 2) return pack<std::uint16_t>(in, count, out, found, stream);
-  return pack<std::uint32_t>(in, count, out, found, stream);
-}
-
-cudaError_t launch_unpack(const void* in, std::int64_t count, std::int64_t item_bytes,
-                          std::uint32_t value, void* out, cudaStream_t stream) {
-  if (item_bytes == 1) return unpack<std::uint8_t>(in, count, value, out, stream);
-  if (item_bytes == 2) return unpack<std::uint16_t>(in, count, value, out, stream);
-  return unpack<std::uint32_t>(in, count, value, out, stream);
-}
-
 }  // namespace pudica::hooks
+
+// The entries by which the host finds them; the number is that of an element's bytes.
+#define PUDICA_ENTRIES(bytes, Word)                                                               \
+  extern "C" __global__ void pudica_pack_##bytes(                                                 \
+      const Word* in, std::int64_t count, std::int64_t groups, bool aligned, std::uint16_t* out,  \
+      pudica::hooks::FoundBits* found) {                                                          \
+    pudica::hooks::pack<Word>(in, count, groups, aligned, out, found);                            \
+  }                                                                                               \
+  extern "C" __global__ void pudica_unpack_##bytes(const std::uint16_t* in, std::int64_t count,   \
+                                                   std::int64_t groups, bool aligned, Word value, \
+                                                   Word* out) {                                   \
+    pudica::hooks::unpack<Word>(in, count, groups, aligned, value, out);                          \
+  }
+
+PUDICA_ENTRIES(1, std::uint8_t)
+PUDICA_ENTRIES(2, std::uint16_t)
+PUDICA_ENTRIES(4, std::uint32_t)

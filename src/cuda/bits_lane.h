@@ -2,16 +2,32 @@
 // tests it too.
 #pragma once
 
-#include <cstdint>
-
-#if defined(__CUDACC__)
+#if defined(__CUDACC_RTC__)  // which has no standard library
+namespace std {
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned int;
+using int64_t = long long;
+}  // namespace std
 #define PUDICA_LANE __host__ __device__ __forceinline__
 #else
+#include <cstdint>
 #define PUDICA_LANE inline
 #endif
 
+namespace pudica::hooks {
+
+// What packing found, in the device's memory.
+struct FoundBits {
+  std::uint32_t value;    // the elements that are not 0; 0: there is none
+  std::uint32_t strange;  // 1: there is more than one value beside 0
+};
+
+}  // namespace pudica::hooks
+
 namespace pudica::hooks::lane {
 
+// Every loop over them has this bound alone: unrolled, they stay in registers.
 constexpr int kElements = 16;
 
 template <typename Word>
@@ -53,7 +69,9 @@ PUDICA_LANE Elements<Word> load(const Word* in, std::int64_t count, std::int64_t
     return reinterpret_cast<const Elements<Word>*>(in)[group];
   }
   Elements<Word> out{};
-  for (int i = 0; i < kElements && begin + i < count; ++i) out.at[i] = in[begin + i];
+  for (int i = 0; i < kElements; ++i) {
+    if (begin + i < count) out.at[i] = in[begin + i];
+  }
   return out;
 }
 
@@ -65,7 +83,9 @@ PUDICA_LANE void store(const Elements<Word>& from, Word* out, std::int64_t count
     reinterpret_cast<Elements<Word>*>(out)[group] = from;
     return;
   }
-  for (int i = 0; i < kElements && begin + i < count; ++i) out[begin + i] = from.at[i];
+  for (int i = 0; i < kElements; ++i) {
+    if (begin + i < count) out[begin + i] = from.at[i];
+  }
 }
 
 }  // namespace pudica::hooks::lane

@@ -46,8 +46,8 @@ std::optional<Bits> encode(const c10::Storage& storage, std::int64_t item_bytes)
   bits.packed = new_words(words + 1, storage.device());
   auto* const out = static_cast<std::int64_t*>(bits.packed.data_ptr());
   auto* const found_there = reinterpret_cast<FoundBits*>(out + words);
-  C10_CUDA_CHECK(launch_pack(storage.data(), count, item_bytes, out, found_there,
-                             c10::cuda::getCurrentCUDAStream()));
+  launch_pack(storage.data(), {count, item_bytes}, out, found_there,
+              c10::cuda::getCurrentCUDAStream());
   FoundBits found{};
   copy_and_wait(&found, found_there, sizeof found, cudaMemcpyDeviceToHost);
   if (found.strange != 0) return std::nullopt;
@@ -59,9 +59,8 @@ c10::Storage decode(const Bits& bits) {
   const c10::cuda::CUDAGuard guard(bits.packed.device());
   const auto options = at::TensorOptions().dtype(at::kByte).device(bits.packed.device());
   c10::Storage storage = at::empty({bits.bytes}, options).storage();
-  C10_CUDA_CHECK(launch_unpack(bits.packed.const_data_ptr(), bits.bytes / bits.item_bytes,
-                               bits.item_bytes, bits.value, storage.mutable_data(),
-                               c10::cuda::getCurrentCUDAStream()));
+  launch_unpack(bits.packed.const_data_ptr(), {bits.bytes / bits.item_bytes, bits.item_bytes},
+                bits.value, storage.mutable_data(), c10::cuda::getCurrentCUDAStream());
   return storage;
 }
 
@@ -90,22 +89,26 @@ bool round_trip(std::int64_t item_bytes, c10::Device device) {
   return !encode_there(bytes, item_bytes, device);
 }
 
-// Tried once a device, before the first use: a kernel that was not built for it must cost no more
-// than the mode.
+// Tried once a device, before the first use: kernels that cannot be compiled, loaded or trusted
+// there must cost no more than the mode.
 bool works_on(c10::Device device) {
   enum : int { kUnknown, kWorks, kFails };
   static std::array<std::atomic<int>, kMostDevices> known{};
   if (device.index() < 0 || device.index() >= kMostDevices) return false;
   auto& state = known[static_cast<std::size_t>(device.index())];
   if (state.load() != kUnknown) return state.load() == kWorks;
-  bool works = false;
+  std::string why_not;
   try {
-    works = round_trip(1, device) && round_trip(2, device) && round_trip(4, device);
+    const bool works = round_trip(1, device) && round_trip(2, device) && round_trip(4, device);
+    if (!works) why_not = "its kernels give other bytes";
+  } catch (const c10::Error& error) {
+    why_not = error.what_without_backtrace();
   } catch (const std::exception& error) {
-    log_info(std::string("masks are not held as bits on this device: ") + error.what());
+    why_not = error.what();
   }
-  state.store(works ? kWorks : kFails);
-  return works;
+  if (!why_not.empty()) log_info("masks are not held as bits on " + device.str() + ": " + why_not);
+  state.store(why_not.empty() ? kWorks : kFails);
+  return why_not.empty();
 }
 
 std::optional<Bits> encode_checked(const c10::Storage& storage, std::int64_t item_bytes) {

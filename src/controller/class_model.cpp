@@ -131,26 +131,31 @@ std::optional<ModePair> ClassModel::derived_across(std::uint8_t variant) const {
 std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const {
   std::optional<ModePair> own = exact(mode, variant);
   if (own && own->fit && !is_drawn(*own)) return own;
-  const auto& others = store_.variants(query_.layer_class, mode);
-  std::optional<ModePair> stand_in;
-  for (const std::uint8_t other : others) {
-    if (other == variant) continue;
-    auto candidate = exact(mode, other);
-    if (candidate && (!stand_in || rank(*candidate) > rank(*stand_in))) stand_in = candidate;
-  }
-  const bool known = (own && own->fit) || (stand_in && stand_in->fit);
+  const std::optional<ModePair> other = stand_in(mode, variant);
+  const bool known = (own && own->fit) || (other && other->fit);
   if (mode == Mode::keep() && query_.derives_kept && !known) {
     if (const auto derived = derived_across(variant)) return derived;
   }
-  if (stand_in && (!own || rank(*stand_in) > rank(*own))) return stand_in;
-  if (own) return own;
-  // Only ever seen with gradients present, or without: better than nothing, and marked.
+  if (other && (!own || rank(*other) > rank(*own))) return other;
+  return own ? own : with_other_gradients(mode, variant);
+}
+
+std::optional<ModePair> ClassModel::stand_in(Mode mode, std::uint8_t variant) const {
+  std::optional<ModePair> best;
+  for (const std::uint8_t other : store_.variants(query_.layer_class, mode)) {
+    if (other == variant) continue;
+    auto candidate = exact(mode, other);
+    if (candidate && (!best || rank(*candidate) > rank(*best))) best = candidate;
+  }
+  return best;
+}
+
+std::optional<ModePair> ClassModel::with_other_gradients(Mode mode, std::uint8_t variant) const {
   std::optional<ModePair> last = pair(mode, variant, !query_.gradients_present);
-  for (const std::uint8_t other : others) {
+  for (const std::uint8_t other : store_.variants(query_.layer_class, mode)) {
     if (!last) last = pair(mode, other, !query_.gradients_present);
   }
-  if (last) last->identified = false;
-  if (last) last->fit = false;
+  if (last) last->identified = last->fit = false;
   return last;
 }
 

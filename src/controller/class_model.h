@@ -54,6 +54,10 @@ class ClassModel {
   [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
                                              bool gradients_present) const;
   [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
+  // Of the class's other variants the one to believe most.
+  [[nodiscard]] std::optional<ModePair> stand_in(Mode mode, std::uint8_t variant) const;
+  // Only ever seen with gradients present, or without: better than nothing, and marked.
+  [[nodiscard]] std::optional<ModePair> with_other_gradients(Mode mode, std::uint8_t variant) const;
   // What a kept layer leaves to its backward, read off recomputed calls: a pair of their variant.
   [[nodiscard]] std::optional<ModePair> derived_keep(const StoredEstimate& forward,
                                                      const ModePair& full) const;

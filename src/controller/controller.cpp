@@ -254,15 +254,24 @@ BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
   const std::int64_t room =
       (context.budget_bytes - context.base_bytes - request.margin_bytes).count();
   BuiltPlan built;
+  int passed_over = 0;
   for (int attempt = 0; attempt <= kMostPassedOver; ++attempt) {
-    built = build_plan(*planner_, costs, request, warm);
-    if (!built.plan.feasible) tighten(built, costs, model.point, request);
+    BuiltPlan next = build_plan(*planner_, costs, request, warm);
+    if (!next.plan.feasible) tighten(next, costs, model.point, request);
+    const bool other = next.choice != built.choice || next.plan.joined != built.plan.joined;
+    if (attempt > 0 && other) ++passed_over;
+    built = std::move(next);
     built.measured_bytes = known_peaks_.peak(context, built.plan);
     const std::int64_t least = known_peaks_.least(context, built.plan);
     if (context.budget_bytes <= Bytes(0) || !built.plan.feasible || least <= room) break;
     const std::int64_t planned = step_peak_bytes(costs, built.choice, built.plan.joined);
     const bool last = attempt + 1 == kMostPassedOver;
     request.most_bytes = last ? room - std::max<std::int64_t>(1, least - planned) : planned - 1;
+  }
+  if (passed_over > 0) {
+    built.plan.reason += "; passed over: " + std::to_string(passed_over) +
+                         (passed_over == 1 ? " plan that was" : " plans that were") +
+                         " measured not to fit";
   }
   if (!built.measured_bytes) return built;
   const Bytes peak = context.base_bytes + Bytes(*built.measured_bytes);

@@ -131,8 +131,9 @@ void note_shortage(Plan& plan, const PlanRequest& request) {
   const Bytes floor = plan.predicted_peak_bytes;
   plan.feasible = floor <= request.context.budget_bytes;
   if (plan.feasible) {
+    const bool needs_margin = floor + request.margin_bytes > request.context.budget_bytes;
     plan.reason = describe(plan) + ": the least peak, " + format_bytes(floor) + ", fits the " +
-                  budget_text(request) + " only without the margin";
+                  budget_text(request) + (needs_margin ? " only without the margin" : "");
     return;
   }
   plan.reason = "infeasible: the least peak of any plan is " + format_bytes(floor) + ", budget " +

@@ -83,6 +83,20 @@ TEST(PlanBuilder, AFloorThatFitsOnlyWithoutTheMarginIsFeasible) {
   EXPECT_NE(built.plan.reason.find("only without the margin"), std::string::npos);
 }
 
+// Where plans were passed over for what they were measured to need, the margin is not what lacks.
+TEST(PlanBuilder, AFloorThatFitsIsSaidToFitWhateverWasPassedOver) {
+  const auto planner = make_planner({});
+  PlanRequest request = request_for(400);
+  request.margin_bytes = Bytes(10 * kMiB);
+  request.most_bytes = 100 * kMiB;  // less than any plan needs
+  const BuiltPlan built = build_plan(*planner, equal_layers(8), request, {});
+  EXPECT_TRUE(built.plan.feasible);
+  EXPECT_FALSE(built.layers_fit);
+  EXPECT_EQ(built.plan.reason,
+            "7 of 8 layers recomputed: the least peak, 236.0 MiB, fits the budget 400.0 MiB"
+            " less margin 10.0 MiB");
+}
+
 // An optimizer's step that is over the budget whatever the layers do: they keep to it, and nothing
 // is recomputed beyond that.
 TEST(PlanBuilder, LayersKeepToABudgetThatAnOptimizerBreaks) {

@@ -14,6 +14,7 @@ from torch import nn
 
 from . import _native
 from ._budget import Budget, from_setting, resolve
+from ._cuda import expand_segments
 from ._errors import AttachError, BudgetError, ConfigError, StateError, from_native
 from ._forced import forced_clock, forced_policy
 from ._handle import Handle, attached_modules, class_id
@@ -60,6 +61,7 @@ def attach(
     enforce: Literal["soft", "hard"] = "soft",
     daemon: bool | None = None,
     name: str | None = None,
+    allocator: Literal["expandable"] | None = None,
 ) -> Handle:
     """Keeps the training of `model` within `budget` bytes of measured peak memory.
 
@@ -68,7 +70,8 @@ def attach(
 
     budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
         the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
-        or "auto" (0.9). None: PUDICA_BUDGET, the configuration's, "auto".
+        or "auto" (0.9; of a CUDA device 0.9 of what this process has or could get). None:
+        PUDICA_BUDGET, the configuration's, "auto".
     layers: what plans are made of, where they are not found by themselves: class names, names of
         modules, classes, modules or predicates (name, module) -> bool, one or several.
     config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
@@ -76,6 +79,9 @@ def attach(
         on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
     daemon: whether to register with pudicad; None: as configured.
     name: what the daemon and its command line call this run.
+    allocator: of a CUDA device. None: torch's as it is set. "expandable": segments that it makes
+        from now on grow and shrink by pages, as by PYTORCH_ALLOC_CONF=expandable_segments:True;
+        holes between segments, which the budget counts, nearly vanish.
 
     Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
     ConfigError. With PUDICA_DISABLE=1 the handle does nothing.
@@ -86,6 +92,8 @@ def attach(
         raise AttachError(f"daemon is {daemon!r}; expected True, False or None")
     if name is not None and not isinstance(name, str):
         raise AttachError(f"name is {name!r}; expected a str or None")
+    if allocator not in (None, "expandable"):
+        raise AttachError(f'allocator is {allocator!r}; expected None or "expandable"')
     model = check_model(model)
     taken = [m for m in model.modules() if (ref := attached_modules.get(m)) is not None and ref()]
     if taken:
@@ -96,6 +104,8 @@ def attach(
     chosen = find_layers(model, layers)
     check_layers(model, chosen)
     device = _device_of(model)
+    if allocator is not None:
+        expand_segments(device)
     path = _config_path(config)
     try:
         configured = json.loads(_native.ops.configured(path))

@@ -11,6 +11,7 @@ from typing import Any, Union
 import torch
 
 from . import _native
+from ._cuda import usable_bytes
 from ._errors import BudgetError
 
 Budget = Union[int, float, str]
@@ -66,8 +67,8 @@ def _fraction(value: float, device: torch.device) -> int:
 
 def resolve(budget: Budget, device: torch.device) -> int:
     """Bytes of a budget: an int is bytes, a float in (0, 1] a fraction of the device, a str bytes
-    with a unit ("20GiB", "18 GB"), a fraction with a point ("0.9") or "auto" (0.9 of the device).
-    Raises BudgetError."""
+    with a unit ("20GiB", "18 GB"), a fraction with a point ("0.9") or "auto": 0.9 of the device, of
+    a CUDA device 0.9 of what this process has of it or could still get. Raises BudgetError."""
     if isinstance(budget, bool) or not isinstance(budget, (numbers.Integral, float, str)):
         raise BudgetError(f"budget is {budget!r}; expected {_EXPECTED}")
     if isinstance(budget, float):
@@ -90,6 +91,8 @@ def from_setting(read: dict[str, Any], device: torch.device) -> int:
         return int(read["bytes"])
     if read["kind"] == "fraction":
         return _fraction(float(read["fraction"]), device)
+    if device.type == "cuda":
+        return max(1, int(_AUTO * usable_bytes(device)))
     return _fraction(_AUTO, device)
 
 

@@ -92,11 +92,14 @@ void CudaMeter::note_gap() { raise(gap_at_cap_, reserved_.load() - in_use_.load(
 
 std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   const std::int64_t at_peak = std::max<std::int64_t>(0, pinned_peak_.load() - peak_.load());
-  // Segments of fixed sizes leave holes that no block fits in; pages of one segment hardly any.
-  const std::int64_t usual_share = Config::use_expandable_segments() ? 32 : 3;
-  return CacheBytes{
-      reserved_.load(), reserved_peak_.load(), std::max(active_peak_.load(), peak_.load()),
-      std::max(at_peak, gap_at_cap_.load()), std::max<std::int64_t>(0, cap_.load()) / usual_share};
+  CacheBytes out;
+  out.reserved_bytes = reserved_.load();
+  out.reserved_peak_bytes = reserved_peak_.load();
+  out.active_peak_bytes = std::max(active_peak_.load(), peak_.load());
+  out.gap_bytes = std::max(at_peak, gap_at_cap_.load());
+  out.reached_cap = gap_at_cap_.load() > 0;
+  out.expandable = Config::use_expandable_segments();
+  return out;
 }
 
 void CudaMeter::set_fraction(double fraction) {

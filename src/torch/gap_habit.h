@@ -15,23 +15,34 @@ class GapHabit {
   // To be left free: no plan may have more than the budget less this in use.
   [[nodiscard]] std::int64_t bytes() const { return left_free_; }
 
-  // What a step will have reserved at most, if `peak_bytes` of it will be in use.
+  // What a step will have reserved at most, if `peak_bytes` of it will be in use: what it has when
+  // it begins, or as much beyond its peak as the last one that had to ask for more.
   [[nodiscard]] std::int64_t reserved(std::int64_t peak_bytes, std::int64_t reserved_before,
                                       std::int64_t cap_bytes) const {
-    return std::max(reserved_before, std::min(peak_bytes + latest_, cap_bytes));
+    const std::int64_t grown = peak_bytes + beyond_peak_;
+    return std::max(reserved_before, cap_bytes > 0 ? std::min(grown, cap_bytes) : grown);
+  }
+  // Of a step that ended.
+  void note_reserved(std::int64_t reserved_bytes, std::int64_t reserved_before,
+                     std::int64_t peak_bytes) {
+    if (reserved_bytes > reserved_before) beyond_peak_ = reserved_bytes - peak_bytes;
   }
 
-  // Whether holes beside `peak_bytes` in use may take it over the cap, `usual_bytes` of them or
-  // twice what was seen: then layers are kept such that they can be given up.
+  // Whether holes beside `peak_bytes` in use may take it over the cap, twice what was seen or what
+  // is usual: then layers are kept such that they can be given up.
   [[nodiscard]] bool may_not_fit(std::int64_t peak_bytes, std::int64_t cap_bytes,
-                                 std::int64_t usual_bytes) const {
-    return cap_bytes > 0 && peak_bytes + std::max(usual_bytes, 2 * left_free_) > cap_bytes;
+                                 bool expandable) const {
+    const std::int64_t usual = cap_bytes / (expandable ? kUsualShareOfPages : kUsualShare);
+    return cap_bytes > 0 && peak_bytes + std::max(usual, 2 * left_free_) > cap_bytes;
+  }
+  // So much that another setting of the allocator is worth a word.
+  [[nodiscard]] bool is_dear(std::int64_t cap_bytes) const {
+    return left_free_ > cap_bytes / kUsualShareOfPages;
   }
 
   // Of a step that ended. Only one that came near the cap tells what the allocator could not give
   // back; while none does, less and less is left free, until one does again.
   void note(std::int64_t gap_bytes, std::int64_t peak_bytes, std::int64_t cap_bytes) {
-    latest_ = gap_bytes;
     if (cap_bytes <= 0) return;
     if (peak_bytes + gap_bytes >= cap_bytes - cap_bytes / kNear) {
       seen_[next_++ % seen_.size()] = gap_bytes;
@@ -49,11 +60,15 @@ class GapHabit {
   static constexpr std::int64_t kNear = 8;
   static constexpr std::int64_t kPatience = 8;
   static constexpr std::int64_t kParts = 256;
+  // Of a cap, seen in training with varying lengths: segments of fixed sizes leave holes that no
+  // block fits in, pages of one segment hardly any.
+  static constexpr std::int64_t kUsualShare = 3;
+  static constexpr std::int64_t kUsualShareOfPages = 32;
 
   std::array<std::int64_t, 16> seen_{};
   std::size_t next_ = 0;
   std::int64_t quiet_ = 0;
-  std::int64_t latest_ = 0;
+  std::int64_t beyond_peak_ = 0;
   std::int64_t left_free_ = 0;
 };
 

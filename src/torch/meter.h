@@ -41,8 +41,8 @@ struct CacheBytes {
   // What is reserved beyond the bytes in use and cannot be given back: what blocks have too much,
   // and holes between them. Measured where the peak was, and where the cap was reached.
   std::int64_t gap_bytes = 0;
-  std::int64_t usual_gap_bytes =
-      0;  // what it may well come to at the cap, as this allocator is set
+  bool reached_cap = false;  // room had to be made, or the cache given back
+  bool expandable = false;   // segments grow and shrink by pages: holes hardly matter
 };
 
 // Counts bytes in use; enforces a cap by asking for room first. Thread-safe.
@@ -82,6 +82,9 @@ class Meter {
 
   // What the device's allocator makes of the bytes in use. Nothing: it holds no more than those.
   [[nodiscard]] virtual std::optional<CacheBytes> cache_bytes() const { return std::nullopt; }
+
+  // Gives back to the device what is cached. Waits for the device.
+  virtual void empty_cache() {}
 
   // False: the block was made before the meter was installed, or elsewhere, and is not in its
   // count.

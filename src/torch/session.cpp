@@ -112,8 +112,6 @@ void Session::begin_step(const ShapeKey& shape) {
   claim_->store(false);
   share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
-  const auto cache = meter_.cache_bytes();
-  reserved_before_ = cache ? cache->reserved_bytes : 0;
   if (host_) host_->pool().reset_peak();
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
@@ -134,10 +132,8 @@ void Session::begin_step(const ShapeKey& shape) {
     contain("the policy's begin_step", [&] { decision_ = options_.policy->begin_step(context_); });
     if (policy_failed_) decision_ = {};
   }
-  leaves_doubt_ = cache && decision_.plan &&
-                  gap_.may_not_fit(decision_.plan->predicted_peak_bytes.count(),
-                                   options_.budget_bytes.count(), cache->usual_gap_bytes);
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+  prepare_cache();
   timer_ = timer_of_step();
   state_->begin(step_, decision_.record, decision_.plan, timer_,
                 static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_);
@@ -242,17 +238,7 @@ StepReport Session::end_step() {
   report.base_bytes = context_.base_bytes;
   report.peak_bytes = Bytes(meter_.peak_bytes());
   report.budget_bytes = context_.budget_bytes + Bytes(gap_.bytes());
-  if (const auto cache = meter_.cache_bytes()) {
-    report.active_peak_bytes = Bytes(cache->active_peak_bytes);
-    report.reserved_peak_bytes = Bytes(cache->reserved_peak_bytes);
-    report.gap_bytes = Bytes(cache->gap_bytes);
-    if (report.plan && report.plan->predicts_peak()) {
-      report.predicted_reserved_bytes =
-          Bytes(gap_.reserved(report.plan->predicted_peak_bytes.count(), reserved_before_,
-                              report.budget_bytes.count()));
-    }
-    gap_.note(cache->gap_bytes, meter_.peak_bytes(), meter_.cap_bytes());
-  }
+  report_cache(report);
   report.layer_calls = static_cast<std::int64_t>(calls_.size());
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;

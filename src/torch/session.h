@@ -188,6 +188,9 @@ class Session final : public Handle {
   [[nodiscard]] bool reads_latest(const std::vector<at::Tensor>& inputs) const;
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
+  void prepare_cache();
+  void report_cache(StepReport& report);
+  void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
   // Of the step under way, whose structure is `structure`.
   [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;
@@ -232,6 +235,8 @@ class Session final : public Handle {
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;
+  bool told_of_holes_ = false;
+  bool reached_cap_ = false;   // in the step before
   bool leaves_doubt_ = false;  // the plan may fit and the allocator's holes beside it not
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "pudica/torch.h"
 #include "torch/toy_model.h"
@@ -223,6 +224,45 @@ TEST_F(LayerHalvesTest, AClassThatChangesItsArgumentsIsKept) {
     handle_->end_step();
   }
   EXPECT_TRUE(at::equal(weight.grad(), at::full({4}, 4.0)));
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+// Saves a tensor that it writes half of, as fused attention does; the backward reads that half.
+class HalfWritten final : public torch::autograd::Function<HalfWritten> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    at::full({64}, ++runs_, at::kLong);  // what lies there when the block is used again
+    const at::Tensor saved = at::empty({64}, at::kLong);
+    saved.narrow(0, 0, 32).fill_(2);
+    context->save_for_backward({saved});
+    return 2 * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0] * context->get_saved_variables()[0][0]};
+  }
+
+ private:
+  static inline std::int64_t runs_ = 0;
+};
+
+TEST_F(LayerHalvesTest, AClassThatSavesWhatNobodyWroteReproducesItself) {
+  policy_->plan.default_mode = Mode::full();
+  const LayerFunction function = [](const std::vector<at::Tensor>& in) {
+    return std::vector{HalfWritten::apply(in[0])};
+  };
+  for (int step = 0; step < 3; ++step) {
+    handle_->begin_step(ShapeKey{1, 4});
+    const at::Tensor x = at::ones({4}).requires_grad_(true) * 1.0;
+    LayerOptions options;
+    options.unproven = true;
+    ASSERT_TRUE(handle_->enter_layer(function, {x}, options));
+    const at::Tensor y = function({x})[0];
+    handle_->leave_layer({y});
+    torch::autograd::backward({y.sum()});
+    report_ = handle_->end_step();
+  }
+  EXPECT_EQ(report_.recomputed_layers, 1) << "the class is proven";
   EXPECT_EQ(handle_->failures(), 0);
 }
 

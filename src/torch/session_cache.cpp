@@ -1,0 +1,52 @@
+// The session's part for devices whose allocator caches: what it keeps beside the bytes in use.
+#include "base/log.h"
+#include "torch/session.h"
+
+namespace pudica::hooks {
+
+// Under a budget that binds, segments of an earlier shape are in the way of this one's: they go
+// back now, when next to nothing holds them, and not in the middle of the step.
+void Session::prepare_cache() {
+  const auto cache = meter_.cache_bytes();
+  const std::int64_t budget = options_.budget_bytes.count();
+  leaves_doubt_ = false;
+  reserved_before_ = cache ? cache->reserved_bytes : 0;
+  if (!cache || budget <= 0) return;
+  const Plan* const plan = decision_.plan.get();
+  const bool unsure = plan == nullptr || plan->revocable || reached_cap_;
+  leaves_doubt_ = plan != nullptr &&
+                  gap_.may_not_fit(plan->predicted_peak_bytes.count(), budget, cache->expandable);
+  constexpr std::int64_t kWorthwhileShare = 16;
+  const bool much = cache->reserved_bytes - meter_.in_use_bytes() > budget / kWorthwhileShare;
+  if (!unsure || !much) return;
+  meter_.empty_cache();
+  reserved_before_ = meter_.cache_bytes()->reserved_bytes;
+}
+
+void Session::advise(const CacheBytes& cache) {
+  if (cache.expandable || told_of_holes_ || !gap_.is_dear(meter_.cap_bytes())) return;
+  told_of_holes_ = true;
+  log_warn("holes between the segments of torch's CUDA allocator take " +
+           format_bytes(Bytes(gap_.bytes())) + " of the budget of " +
+           format_bytes(Bytes(meter_.cap_bytes())) +
+           "; PYTORCH_ALLOC_CONF=expandable_segments:True, set before the program starts, saves "
+           "nearly all of them (in Python also attach(..., allocator=\"expandable\"))");
+}
+
+void Session::report_cache(StepReport& report) {
+  const auto cache = meter_.cache_bytes();
+  if (!cache) return;
+  report.active_peak_bytes = Bytes(cache->active_peak_bytes);
+  report.reserved_peak_bytes = Bytes(cache->reserved_peak_bytes);
+  report.gap_bytes = Bytes(cache->gap_bytes);
+  if (report.plan && report.plan->predicts_peak()) {
+    report.predicted_reserved_bytes = Bytes(gap_.reserved(
+        report.plan->predicted_peak_bytes.count(), reserved_before_, report.budget_bytes.count()));
+  }
+  reached_cap_ = cache->reached_cap;
+  gap_.note(cache->gap_bytes, meter_.peak_bytes(), meter_.cap_bytes());
+  gap_.note_reserved(cache->reserved_peak_bytes, reserved_before_, meter_.peak_bytes());
+  advise(*cache);
+}
+
+}  // namespace pudica::hooks

@@ -1,0 +1,194 @@
+// A budget on what torch's allocator has reserved: room is made in front of it.
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include <c10/core/AllocatorConfig.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include "cuda/block_size.h"
+#include "cuda/cuda_fixture.h"
+
+namespace pudica::testing {
+namespace {
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
+
+class CudaBudgetTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    weights_.clear();
+    input_ = at::Tensor();
+    caching::emptyCache();
+    begin_ = reserved();
+  }
+  void TearDown() override {
+    if (meter_ == nullptr) return;
+    meter_->set_pressure_callback(nullptr);
+    meter_->set_cap(0, false);
+  }
+
+  at::Tensor bytes(std::int64_t count) const {
+    return at::empty({count}, on_device().dtype(at::kByte));
+  }
+  static bool expandable() {
+    return c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments();
+  }
+  static constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  static std::int64_t reserved() { return caching::getDeviceStats(0).reserved_bytes[kAll].current; }
+  static std::int64_t active() { return caching::getDeviceStats(0).active_bytes[kAll].current; }
+
+  // What is revocable here: tensors, given up one a call, the first first.
+  std::vector<at::Tensor> held_;
+  int calls_ = 0;
+  void give_up_one_a_call() {
+    meter_->set_pressure_callback([this](std::int64_t) {
+      ++calls_;
+      if (held_.empty()) return false;
+      held_.erase(held_.begin());
+      return true;
+    });
+  }
+  std::int64_t begin_ = 0;
+};
+
+TEST_F(CudaBudgetTest, BlocksOfEverySizeAreCountedAndLeaveNothing) {
+  const std::int64_t before = meter_->in_use_bytes();
+  std::mt19937 random(7);
+  std::vector<std::int64_t> sizes{1,         511,           512,          513,
+                                  kMiB - 1,  kMiB,          kMiB + 1,     10 * kMiB - 1,
+                                  10 * kMiB, 10 * kMiB + 1, 33 * kMiB + 7};
+  for (int i = 0; i < 300; ++i) {
+    sizes.push_back(1 + static_cast<std::int64_t>(random() % (1U << (4U + random() % 20U))));
+  }
+  std::vector<at::Tensor> live;
+  std::int64_t expected = 0;
+  for (const std::int64_t size : sizes) {
+    live.push_back(bytes(size));
+    expected += hooks::block_bytes(static_cast<std::size_t>(size));
+    ASSERT_EQ(meter_->in_use_bytes() - before, expected) << "after " << size << " bytes";
+    if (expandable()) {
+      ASSERT_EQ(meter_->in_use_bytes(), active()) << "after " << size << " bytes";
+    } else {
+      ASSERT_LE(meter_->in_use_bytes(), active());
+    }
+    if (random() % 3 == 0) {
+      const std::size_t gone = random() % live.size();
+      expected -= hooks::block_bytes(static_cast<std::size_t>(live[gone].nbytes()));
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(gone));
+    }
+  }
+  live.clear();
+  EXPECT_EQ(meter_->in_use_bytes(), before);
+}
+
+TEST_F(CudaBudgetTest, NothingIsRevokedWhereTheAllocatorsCacheWillDo) {
+  give_up_one_a_call();
+  held_.push_back(bytes(20 * kMiB));
+  bytes(60 * kMiB);  // cached now
+  meter_->set_cap(begin_ + 100 * kMiB, /*refuse=*/true);
+  const at::Tensor other = bytes(70 * kMiB);  // fits none of the cached, which go back first
+  EXPECT_EQ(calls_, 0);
+  EXPECT_LE(reserved(), begin_ + 100 * kMiB);
+}
+
+TEST_F(CudaBudgetTest, RoomIsMadeForWhatDoesNotFit) {
+  give_up_one_a_call();
+  for (int i = 0; i < 4; ++i) held_.push_back(bytes(20 * kMiB));
+  meter_->set_cap(begin_ + 80 * kMiB, /*refuse=*/true);
+  const at::Tensor wanted = bytes(40 * kMiB);
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(held_.size(), 2U);
+  EXPECT_LE(reserved(), begin_ + 80 * kMiB);
+  EXPECT_EQ(meter_->overruns(), 0);
+}
+
+TEST_F(CudaBudgetTest, HolesAreNoEndWhileSomethingIsLeftToGiveBack) {
+  // Every other block of 4 MiB goes: half of it is free, in pieces that 30 MiB do not fit in.
+  give_up_one_a_call();
+  std::vector<at::Tensor> all;
+  for (int i = 0; i < 40; ++i) all.push_back(bytes(4 * kMiB));
+  for (std::size_t i = 0; i < all.size(); i += 2) held_.push_back(std::move(all[i + 1]));
+  all.clear();
+  meter_->set_cap(reserved(), /*refuse=*/true);
+  const at::Tensor wanted = bytes(30 * kMiB);
+  EXPECT_TRUE(wanted.defined());
+  EXPECT_LE(reserved(), meter_->cap_bytes());
+}
+
+TEST_F(CudaBudgetTest, SoftGoesOverWhenNothingIsLeftAndSaysSo) {
+  give_up_one_a_call();
+  const std::int64_t overruns = meter_->overruns();
+  meter_->set_cap(begin_ + 30 * kMiB, /*refuse=*/false);
+  const at::Tensor over = bytes(50 * kMiB);
+  EXPECT_EQ(meter_->overruns(), overruns + 1);
+  EXPECT_GE(reserved(), begin_ + 50 * kMiB);
+  EXPECT_LE(reserved(), begin_ + 60 * kMiB) << "what was cached is given back first";
+  const double share = caching::getMemoryFraction(0);
+  EXPECT_LT(share, 1) << "the limit is back";
+}
+
+TEST_F(CudaBudgetTest, HardThrowsTorchsErrorAndGoesOnCounting) {
+  give_up_one_a_call();
+  meter_->set_cap(begin_ + 30 * kMiB, /*refuse=*/true);
+  const std::int64_t refusals = meter_->refusals();
+  const std::int64_t in_use = meter_->in_use_bytes();
+  EXPECT_THROW(bytes(50 * kMiB), c10::OutOfMemoryError);
+  EXPECT_EQ(meter_->refusals(), refusals + 1);
+  EXPECT_EQ(meter_->in_use_bytes(), in_use);
+  EXPECT_LE(reserved(), begin_ + 30 * kMiB);
+  const at::Tensor fits = bytes(20 * kMiB);
+  EXPECT_GT(meter_->in_use_bytes(), in_use);
+}
+
+TEST_F(CudaBudgetTest, TheUsersOwnLimitComesBack) {
+  caching::setMemoryFraction(0.5, 0);
+  meter_->set_cap(begin_ + 30 * kMiB, /*refuse=*/true);
+  EXPECT_LT(caching::getMemoryFraction(0), 0.5);
+  meter_->set_cap(0, false);
+  EXPECT_EQ(caching::getMemoryFraction(0), 0.5);
+  caching::setMemoryFraction(1.0, 0);
+}
+
+TEST_F(CudaBudgetTest, WhoGivesBackHoldsNoLockOfTheAllocators) {
+  held_.push_back(bytes(20 * kMiB));
+  int calls = 0;
+  meter_->set_pressure_callback([&](std::int64_t) {
+    if (held_.empty()) return false;
+    ++calls;
+    std::thread([this] { bytes(kMiB / 2); }).join();  // would wait for ever
+    held_.clear();
+    return true;
+  });
+  meter_->set_cap(begin_ + 24 * kMiB, /*refuse=*/true);
+  const at::Tensor wanted = bytes(20 * kMiB);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(CudaBudgetTest, TheGapIsWhatCannotBeGivenBack) {
+  meter_->set_cap(begin_ + 400 * kMiB, /*refuse=*/true);
+  std::vector<at::Tensor> all;
+  for (int i = 0; i < 40; ++i) all.push_back(bytes(4 * kMiB));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i % 5 != 0) all[i] = at::Tensor();
+  }
+  meter_->reset_peak();
+  const at::Tensor block = bytes(2 * kMiB);  // where the peak is, the holes are seen
+  const auto cache = meter_->cache_bytes();
+  ASSERT_TRUE(cache.has_value());
+  if (expandable()) {
+    EXPECT_EQ(cache->gap_bytes, 0) << "pages between blocks can go back";
+  } else {
+    EXPECT_EQ(cache->gap_bytes, cache->reserved_bytes - meter_->in_use_bytes());
+    EXPECT_GE(cache->gap_bytes, 100 * kMiB);
+  }
+  EXPECT_EQ(cache->active_peak_bytes, active());
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -1,0 +1,142 @@
+"""pudica.attach on the emulated device: budgets on what torch's allocator has reserved."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
+
+COMMON = """
+import json, random, sys
+import torch
+from torch import nn
+import pudica
+
+def encoder(dropout):
+    block = nn.TransformerEncoderLayer(1024, 8, 4096, dropout=dropout, batch_first=True)
+    return nn.TransformerEncoder(block, 6, enable_nested_tensor=False).to("cuda").train()
+
+def step(model, optimizer, length):
+    model(torch.zeros(16, length, 1024, device="cuda")).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+def bytes_of(kind, what="peak"):
+    return torch.cuda.memory_stats()[f"{kind}_bytes.all.{what}"]
+"""
+
+
+def emulated(code, *arguments, **environment):
+    """What the last line that it prints says in JSON."""
+    path = f"{ROOT / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "emulated"), sys.executable, "-c", COMMON + code, *arguments],
+        text=True, capture_output=True, check=False, timeout=240,
+        env={**os.environ, "PYTHONPATH": path, **environment})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+BUDGETS = """
+mode, dropout = sys.argv[1], float(sys.argv[2])
+model = encoder(dropout)
+optimizer = torch.optim.AdamW(model.parameters())
+step(model, optimizer, 8)
+base = bytes_of("allocated", "current")
+torch.cuda.reset_peak_memory_stats()
+step(model, optimizer, 384)
+everything = bytes_of("allocated")
+budget = base + (everything - base) * 55 // 100
+torch.cuda.empty_cache()
+handle = pudica.attach(model, budget=budget, enforce=mode)
+random.seed(4)
+over, planned, far = 0, 0, 0
+for _ in range(60):
+    torch.cuda.reset_peak_memory_stats()
+    step(model, optimizer, random.randrange(2, 49) * 8)
+    over += bytes_of("reserved") > budget
+    last = handle.stats()["last_step"]
+    assert last["reserved_peak_bytes"] == bytes_of("reserved"), last
+    assert last["peak_bytes"] <= bytes_of("active"), last
+    if last["predicted_peak_bytes"] and not last["learning"]:
+        planned += 1
+        far += abs(last["predicted_reserved_bytes"] - last["reserved_peak_bytes"]) > budget // 10
+stats = handle.stats()
+handle.detach()
+print(json.dumps({"over": over, "planned": planned, "far": far, "stats": stats,
+                  "fraction": torch.cuda.get_per_process_memory_fraction()}))
+"""
+
+
+@pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("dropout", ["0.1", "0"])
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+def test_what_is_reserved_stays_within_the_budget(mode, dropout, allocator):
+    seen = emulated(BUDGETS, mode, dropout, PYTORCH_ALLOC_CONF=allocator,
+                    PUDICA_EMULATED_CARD="A100-40")
+    assert seen["over"] == 0
+    assert seen["stats"]["overruns"] == 0
+    assert seen["stats"]["recomputed_layers"] > 0, "attention without dropout is no exception"
+    assert seen["stats"]["failures"] == 0
+    assert seen["planned"] > 20
+    assert seen["far"] <= seen["planned"] // 5
+    assert seen["fraction"] == 1, "the user's own limit is back"
+
+
+def test_segments_are_expandable_when_asked_for():
+    seen = emulated("""
+model = encoder(0.1)
+pudica.attach(model, budget="8GiB", allocator="expandable")
+before = bytes_of("reserved", "current")
+more = torch.empty(33 << 20, dtype=torch.uint8, device="cuda")
+segments = [s["is_expandable"] for s in torch.cuda.memory_snapshot()
+            if s["total_size"] >= 33 << 20]
+print(json.dumps(segments))
+""")
+    assert seen == [True]
+
+
+def test_another_backend_is_refused_with_the_remedy():
+    seen = emulated("""
+model = encoder(0.1)
+try:
+    pudica.attach(model, budget="8GiB")
+    print(json.dumps("attached"))
+except pudica.AttachError as error:
+    print(json.dumps(str(error)))
+""", PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
+    assert "cudaMallocAsync" in seen and "PYTORCH_ALLOC_CONF" in seen
+
+
+def test_auto_is_of_what_this_process_could_get():
+    seen = emulated("""
+others = torch.cuda.mem_get_info()[1] // 2
+import ctypes
+pointer = ctypes.c_void_p()
+assert ctypes.CDLL(None).cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(others)) == 0
+model = encoder(0.1)
+handle = pudica.attach(model, budget="auto")
+print(json.dumps([handle.budget, torch.cuda.mem_get_info()[1], others]))
+""")
+    budget, total, others = seen
+    assert budget < total - others
+    assert budget > (total - others) * 8 // 10
+
+
+def test_a_device_without_an_index_is_the_current_one():
+    seen = emulated("""
+torch.cuda.set_device(1)
+model = encoder(0.1)
+handle = pudica.attach(model, budget="8GiB")
+optimizer = torch.optim.SGD(model.parameters())
+for length in (8, 16, 24):
+    step(model, optimizer, length)
+stats = handle.stats()
+print(json.dumps([stats["steps"], stats["failures"], stats["last_step"]["peak_bytes"]]))
+""", PUDICA_EMULATED_DEVICES="2")
+    steps, failures, peak = seen
+    assert steps == 3 and failures == 0 and peak > 0

@@ -11,6 +11,8 @@ namespace {
 // Below it a copy is cheaper than asking which pages there are.
 constexpr std::size_t kSparseCopyBytes = 16 * kPageBytes;
 
+constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
 char* pointer(std::uintptr_t address) { return reinterpret_cast<char*>(address); }
 
 int protection(Access access) {
@@ -20,7 +22,6 @@ int protection(Access access) {
 }  // namespace
 
 void* map_pages(std::size_t bytes, Access access) {
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* at = mmap(nullptr, bytes, protection(access), kFlags, -1, 0);
   if (at == MAP_FAILED) return nullptr;
   madvise(at, bytes, MADV_NOHUGEPAGE);
@@ -29,6 +30,10 @@ void* map_pages(std::size_t bytes, Access access) {
 }
 
 void unmap_pages(void* at, std::size_t bytes) { munmap(at, bytes); }
+
+void forbid_pages(void* at, std::size_t bytes) {
+  mmap(at, bytes, PROT_NONE, kFlags | MAP_FIXED, -1, 0);
+}
 
 void set_access(void* at, std::size_t bytes, Access access) {
   mprotect(at, bytes, protection(access));

@@ -18,6 +18,8 @@ enum class Access { kNone, kReadWrite };
 // Zeros. nullptr: the host refuses.
 void* map_pages(std::size_t bytes, Access access);
 void unmap_pages(void* at, std::size_t bytes);
+// Nobody gets these addresses again, and who touches them ends.
+void forbid_pages(void* at, std::size_t bytes);
 void set_access(void* at, std::size_t bytes, Access access);
 // The pages are zeros again, and the host has their memory back. Requires: they were mapped here.
 void drop_pages(void* at, std::size_t bytes);

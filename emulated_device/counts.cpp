@@ -29,4 +29,6 @@ void emulated_device_counts(EmulatedDeviceCounts* counts) {
 }
 
 double emulated_device_host_us(void) { return pudica::emulated::host_us(); }
+
+void emulated_device_spend(double microseconds) { pudica::emulated::spend(microseconds); }
 }

@@ -20,6 +20,8 @@ struct EmulatedDeviceCounts {
 void emulated_device_counts(EmulatedDeviceCounts* counts);
 // Where the host is on the virtual clock.
 double emulated_device_host_us(void);
+// The host does something of its own for so long.
+void emulated_device_spend(double microseconds);
 }
 
 namespace pudica::emulated {

@@ -29,7 +29,7 @@ std::size_t item_bytes_of(cudaDataType type) {
 
 cublasStatus_t issue_product(cudaStream_t stream, const Product& product) {
   products().fetch_add(1, std::memory_order_relaxed);
-  issue(stream, {product_us(product), {}});
+  issue(stream, {product_us(product)});
   return CUBLAS_STATUS_SUCCESS;
 }
 

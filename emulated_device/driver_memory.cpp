@@ -7,6 +7,7 @@
 #include <cuda.h>
 
 #include "emulated_device/address_space.h"
+#include "emulated_device/costs.h"
 #include "emulated_device/memory.h"
 #include "emulated_device/state.h"
 #include "emulated_device/streams.h"
@@ -74,7 +75,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CU
 CUresult cuMemAddressFree(CUdeviceptr at, std::size_t bytes) {
   const Guard guard(lock_of_all());
   if (!forget_range(pointer(at))) return CUDA_ERROR_INVALID_VALUE;
-  unmap_pages(pointer(at), bytes);
+  give_up_addresses(pointer(at), bytes);
   return CUDA_SUCCESS;
 }
 
@@ -86,6 +87,7 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t bytes, std::size_t,
     return CUDA_ERROR_INVALID_VALUE;
   }
   ++physical->uses;
+  note_mapping(pointer(at), bytes);
   return CUDA_SUCCESS;
 }
 
@@ -101,13 +103,18 @@ CUresult cuMemUnmap(CUdeviceptr at, std::size_t bytes) {
   auto& all = mapped();
   for (auto it = all.lower_bound(at); it != all.end() && it->first < at + bytes;) {
     drop_use(it->second);
+    forget_mapping(pointer(it->first));
     it = all.erase(it);
   }
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr at, unsigned value, std::size_t count, CUstream stream) {
-  issue(stream, {0, [=] { std::fill_n(static_cast<unsigned*>(pointer(at)), count, value); }});
+  const auto fill = [=] {
+    if (!is_backed(pointer(at), count * sizeof value)) return fault("cuMemsetD32Async");
+    std::fill_n(static_cast<unsigned*>(pointer(at)), count, value);
+  };
+  issue(stream, {set_us(count * sizeof value), fill});
   return CUDA_SUCCESS;
 }
 

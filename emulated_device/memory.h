@@ -29,6 +29,8 @@ struct Range {
 // Both take the lock.
 cudaError_t allocate(void** at, std::size_t bytes, Kind kind);
 cudaError_t release(void* at, Kind kind);
+// Requires: the lock.
+cudaError_t release_locked(void* at, Kind kind);
 
 // The range that holds the address. Takes the lock.
 std::optional<Range> range_of(const void* pointer);
@@ -38,6 +40,13 @@ std::optional<Range> range_of_locked(const void* pointer);
 // An address that is held but not backed by `allocate`.
 void note_range(void* at, const Range& range);
 bool forget_range(void* at);
+// What of reserved addresses has memory.
+void note_mapping(void* at, std::size_t bytes);
+void forget_mapping(void* at);
+// Whether all of it is held, and has memory.
+bool is_backed(const void* at, std::size_t bytes);
+// Addresses that nobody holds any more.
+void give_up_addresses(void* at, std::size_t bytes);
 // Takes bytes of a device; false: they are not there.
 bool charge(int device, std::size_t bytes);
 void discharge(int device, std::size_t bytes);

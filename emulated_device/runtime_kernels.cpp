@@ -93,7 +93,7 @@ cudaError_t cudaLaunchKernel(const void*, dim3 grid, dim3 block, void**, std::si
                              cudaStream_t stream) {
   if (!is_valid(grid, block)) return say(cudaErrorInvalidConfiguration);
   launches().fetch_add(1, std::memory_order_relaxed);
-  issue(stream, {threads_us(grid, block), {}});
+  issue(stream, {threads_us(grid, block)});
   return cudaSuccess;
 }
 

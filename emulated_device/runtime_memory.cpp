@@ -29,18 +29,29 @@ cudaError_t cudaMalloc(void** at, std::size_t bytes) {
   return say(allocate(at, bytes, Kind::kDevice));
 }
 
-// Like the device's: it waits for all that the device does.
+// Waits for all that the device does, as the device's own.
 cudaError_t cudaFree(void* at) {
   if (spoils_a_capture()) return say(cudaErrorStreamCaptureUnsupported);
-  if (at != nullptr) join_device(current_device());
+  if (const auto range = range_of(at)) join_device(range->device);
   return say(release(at, Kind::kDevice));
 }
 
+// What other streams have yet to free is waited for where it is needed.
 cudaError_t cudaMallocAsync(void** at, std::size_t bytes, cudaStream_t) {
-  return say(allocate(at, bytes, Kind::kDevice));
+  cudaError_t error = allocate(at, bytes, Kind::kDevice);
+  if (error == cudaErrorMemoryAllocation) {
+    join_device(current_device());
+    error = allocate(at, bytes, Kind::kDevice);
+  }
+  return say(error);
 }
 
-cudaError_t cudaFreeAsync(void* at, cudaStream_t) { return say(release(at, Kind::kDevice)); }
+cudaError_t cudaFreeAsync(void* at, cudaStream_t stream) {
+  const auto range = range_of(at);
+  if (at != nullptr && (!range || range->kind != Kind::kDevice)) return say(cudaErrorInvalidValue);
+  issue(stream, {0, [at] { release_locked(at, Kind::kDevice); }});
+  return say(cudaSuccess);
+}
 
 cudaError_t cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
   if (spoils_a_capture()) return say(cudaErrorStreamCaptureUnsupported);
@@ -51,7 +62,7 @@ cudaError_t cudaMallocHost(void** at, std::size_t bytes) { return cudaHostAlloc(
 
 cudaError_t cudaFreeHost(void* at) {
   if (spoils_a_capture()) return say(cudaErrorStreamCaptureUnsupported);
-  if (at != nullptr) join_device(current_device());
+  if (const auto range = range_of(at)) join_device(range->device);
   return say(release(at, Kind::kPinned));
 }
 

@@ -48,7 +48,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (spoils_a_capture()) return say(cudaErrorStreamCaptureUnsupported);
   join(stream);
-  return cudaSuccess;
+  return say(cudaSuccess);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -58,12 +58,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
                                   unsigned) {
-  issue(stream, {0, [=] { callback(stream, cudaSuccess, data); }});
+  issue(stream, {0, [=] { callback(stream, cudaSuccess, data); }, true});
   return cudaSuccess;
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  issue(stream, {0, [=] { function(data); }});
+  issue(stream, {0, [=] { function(data); }, true});
   return cudaSuccess;
 }
 
@@ -102,7 +102,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (spoils_a_capture()) return say(cudaErrorStreamCaptureUnsupported);
   if (event_of(event).capture != nullptr) return say(cudaErrorCapturedEvent);
   join(event_of(event));
-  return cudaSuccess;
+  return say(cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

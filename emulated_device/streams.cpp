@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <tuple>
 #include <utility>
 
 #include "emulated_device/settings.h"
@@ -10,9 +14,31 @@
 namespace pudica::emulated {
 namespace {
 
+using Lock = std::unique_lock<std::mutex>;
+
+// What is issued and not done. All work takes time, so that what waits for other work ends after
+// it, and begins with its end or later. What ends or begins at one time does not wait for each
+// other: of two such the one issued last comes first, lest that of the calls be mistaken for an
+// order.
+struct Pending {
+  double at_us;
+  bool begins;
+  std::uint64_t number;
+  std::function<void()> act;
+  bool is_host_function = false;
+
+  friend bool operator>(const Pending& left, const Pending& right) {
+    return std::tie(left.at_us, left.begins, right.number) >
+           std::tie(right.at_us, right.begins, left.number);
+  }
+};
+constexpr double kLeastUs = 1e-3;
+
 // Requires, of all members and functions here: the lock.
 struct Timeline {
   double host_us = 0;
+  std::uint64_t last_number = 0;
+  std::priority_queue<Pending, std::vector<Pending>, std::greater<>> pending;
   std::array<Stream, kMostDevices> null_streams;
   std::vector<Stream*> streams;
 };
@@ -20,7 +46,9 @@ Timeline& timeline() {
   static auto* the = [] {
     auto* made = new Timeline;
     for (int device = 0; device < kMostDevices; ++device) {
-      made->null_streams[static_cast<std::size_t>(device)].device = device;
+      Stream& stream = made->null_streams[static_cast<std::size_t>(device)];
+      stream.device = device;
+      stream.ordinal = static_cast<std::uint64_t>(device);
     }
     return made;
   }();
@@ -48,7 +76,44 @@ double ready_us(const Stream& stream) {
   return ready;
 }
 
-void join_until(double done_us) { timeline().host_us = std::max(timeline().host_us, done_us); }
+// From 0 to the setting, drawn by the stream's number and the work's: other streams and threads do
+// not change it.
+double lag_us(Stream& stream) {
+  if (settings().lag_us == 0) return 0;
+  // splitmix64: public domain, Sebastiano Vigna.
+  std::uint64_t x =
+      settings().seed + 0x9E3779B97F4A7C15U * (++stream.issued + (stream.ordinal << 32U));
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  x ^= x >> 31U;
+  constexpr double kOne = 18446744073709551616.0;
+  return settings().lag_us * static_cast<double>(x) / kOne;
+}
+
+void run(Lock& lock, const std::function<void()>& act, bool is_host_function) {
+  if (!act) return;
+  if (is_host_function) lock.unlock();
+  act();
+  if (is_host_function) lock.lock();
+}
+
+// The host gets there, and so has the device.
+void advance(Lock& lock, double to_us) {
+  Timeline& t = timeline();
+  t.host_us = std::max(t.host_us, to_us);
+  while (!t.pending.empty() && t.pending.top().at_us <= t.host_us) {
+    const Pending next = t.pending.top();
+    t.pending.pop();
+    run(lock, next.act, next.is_host_function);
+  }
+}
+
+bool has_come_to(double done_us) {
+  if (settings().order == Order::kIssue) return true;
+  Lock lock(lock_of_all());
+  advance(lock, timeline().host_us + settings().query_us);
+  return done_us <= timeline().host_us;
+}
 
 }  // namespace
 
@@ -66,6 +131,8 @@ cudaStream_t make_stream(bool waits_for_null, int priority) {
   made->priority = priority;
   made->waits_for_null = waits_for_null;
   const Guard guard(lock_of_all());
+  static std::uint64_t last_ordinal = kMostDevices;
+  made->ordinal = ++last_ordinal;
   timeline().streams.push_back(made);
   return reinterpret_cast<cudaStream_t>(made);
 }
@@ -79,24 +146,31 @@ void destroy_stream(cudaStream_t handle) {
 
 void issue(cudaStream_t handle, Work work) {
   Stream& stream = stream_of(handle);
-  std::function<void()> act;
-  {
-    const Guard guard(lock_of_all());
-    timeline().host_us += settings().call_us;
-    if (stream.capture != nullptr) {
-      stream.capture->nodes.push_back(std::move(work));
-      return;
-    }
-    stream.done_us = ready_us(stream) + work.microseconds;
-    act = std::move(work.act);
+  Lock lock(lock_of_all());
+  Timeline& t = timeline();
+  advance(lock, t.host_us + settings().call_us);
+  if (stream.capture != nullptr) {
+    stream.capture->nodes.push_back(std::move(work));
+    return;
   }
-  if (act) act();
+  const double begin_us = ready_us(stream);
+  stream.done_us = begin_us + std::max(kLeastUs, work.microseconds) + lag_us(stream);
+  if (settings().order == Order::kIssue) {
+    run(lock, work.begin, false);
+    run(lock, work.act, work.is_host_function);
+    return;
+  }
+  if (work.begin) t.pending.push({begin_us, true, ++t.last_number, std::move(work.begin)});
+  if (work.act) {
+    t.pending.push(
+        {stream.done_us, false, ++t.last_number, std::move(work.act), work.is_host_function});
+  }
 }
 
 void record(Event& event, cudaStream_t handle) {
   const Stream& stream = stream_of(handle);
-  const Guard guard(lock_of_all());
-  timeline().host_us += settings().call_us;
+  Lock lock(lock_of_all());
+  advance(lock, timeline().host_us + settings().call_us);
   event.recorded = true;
   event.capture = stream.capture;
   event.done_us = ready_us(stream);
@@ -110,26 +184,31 @@ void wait_for(cudaStream_t handle, const Event& event) {
   stream.done_us = std::max(stream.done_us, event.done_us);
 }
 
-// Work is done when it is issued: only its times are later.
-bool is_done(const Event& /*event*/) { return true; }
-bool is_done(cudaStream_t /*stream*/) { return true; }
+bool is_done(const Event& event) { return has_come_to(event.done_us); }
+bool is_done(cudaStream_t stream) { return has_come_to(stream_of(stream).done_us); }
 
 void join(const Event& event) {
-  const Guard guard(lock_of_all());
-  join_until(event.done_us);
+  Lock lock(lock_of_all());
+  advance(lock, event.done_us);
 }
 
 void join(cudaStream_t stream) {
-  const Guard guard(lock_of_all());
-  join_until(stream_of(stream).done_us);
+  Lock lock(lock_of_all());
+  advance(lock, stream_of(stream).done_us);
 }
 
 void join_device(int device) {
-  const Guard guard(lock_of_all());
-  join_until(null_stream(device).done_us);
+  Lock lock(lock_of_all());
+  double done_us = null_stream(device).done_us;
   for (const Stream* stream : timeline().streams) {
-    if (stream->device == device) join_until(stream->done_us);
+    if (stream->device == device) done_us = std::max(done_us, stream->done_us);
   }
+  advance(lock, done_us);
+}
+
+void spend(double microseconds) {
+  Lock lock(lock_of_all());
+  advance(lock, timeline().host_us + microseconds);
 }
 
 void leave_capture(const Capture& capture) {

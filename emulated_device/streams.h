@@ -11,10 +11,13 @@
 
 namespace pudica::emulated {
 
-// Something that a stream does.
+// Something that a stream does, when it gets there.
 struct Work {
   double microseconds = 0;
-  std::function<void()> act;  // empty: kernels do nothing
+  std::function<void()> act = {};  // at its end; empty: kernels do nothing. Called under the lock,
+  bool is_host_function = false;   // but for the program's own
+  // At its begin, where the device is at it for a while: whoever comes in between sees half.
+  std::function<void()> begin = {};
 };
 
 // What is issued to capturing streams becomes the graph's nodes, in the order of the calls.
@@ -32,6 +35,8 @@ struct Stream {
   int priority = 0;
   bool waits_for_null = true;  // not made with cudaStreamNonBlocking
   double done_us = 0;          // when all that was issued is done
+  std::uint64_t ordinal = 0;   // of its making, and of what was issued to it: for the lag
+  std::uint64_t issued = 0;
   Capture* capture = nullptr;  // captures are kept for good: events point to them
 };
 
@@ -63,6 +68,8 @@ void join(cudaStream_t stream);
 void join_device(int device);
 // Where the host is.
 double host_us();
+// It does something of its own for so long.
+void spend(double microseconds);
 
 // Streams that took part are as before. Requires: the lock.
 void leave_capture(const Capture& capture);

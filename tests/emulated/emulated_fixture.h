@@ -40,6 +40,11 @@ class EmulatedTest : public ::testing::Test {
     return reinterpret_cast<double (*)()>(find("emulated_device_host_us"))();
   }
 
+  // The host does something of its own for so long.
+  static void spend(double microseconds) {
+    reinterpret_cast<void (*)(double)>(find("emulated_device_spend"))(microseconds);
+  }
+
   static std::int64_t free_bytes() {
     std::size_t free = 0;
     std::size_t total = 0;

@@ -48,6 +48,33 @@ print(torch.equal(first, second), torch.equal(first.cpu(), second.cpu()))
     assert "Overriding" not in done.stderr
 
 
+WORK = """
+import ctypes
+runtime = ctypes.CDLL(None)
+at = ctypes.c_void_p()
+runtime.cudaMalloc(ctypes.byref(at), ctypes.c_size_t(1 << 20))
+for _ in range(20):
+    runtime.cudaMemsetAsync(at, 0, ctypes.c_size_t(1 << 20), None)
+runtime.cudaDeviceSynchronize()
+runtime.emulated_device_host_us.restype = ctypes.c_double
+print(runtime.emulated_device_host_us())
+"""
+
+
+def test_lags_are_drawn_from_the_seed_and_nothing_else():
+    def took(**settings):
+        done = emulated(sys.executable, "-c", WORK, **settings)
+        assert done.returncode == 0, done.stderr
+        return float(done.stdout)
+
+    clock = {"PUDICA_EMULATED_ORDER": "clock"}
+    plain = took(**clock)
+    lagging = took(**clock, PUDICA_EMULATED_LAG_US="1000", PUDICA_EMULATED_SEED="7")
+    assert plain < lagging < plain + 20 * 1000
+    assert took(**clock, PUDICA_EMULATED_LAG_US="1000", PUDICA_EMULATED_SEED="7") == lagging
+    assert took(**clock, PUDICA_EMULATED_LAG_US="1000", PUDICA_EMULATED_SEED="8") != lagging
+
+
 def train(folder, **environment):
     done = emulated(TRAIN, "--device", "cuda", "--steps", "30", "--batch", "4", "--clock",
                     "operators", "--policy", "none,full,pudica", "--budget", "0.6", "--out",
@@ -71,6 +98,8 @@ def test_training_stays_within_its_budget_and_is_the_same_each_time(tmp_path):
     assert policies["none (capped)"]["oom"]
     assert (policies["full"]["peak_bytes"] < policies["pudica"]["peak_bytes"]
             < policies["none"]["peak_bytes"])
-    _, again = train(tmp_path / "second")
+    # Nor does it hang on when the device does its work.
+    _, again = train(tmp_path / "second", PUDICA_EMULATED_ORDER="clock",
+                     PUDICA_EMULATED_LAG_US="5000", PUDICA_EMULATED_FREED="fault")
     assert [[step[key] for key in SAME] for step in again] == [
         [step[key] for key in SAME] for step in steps]

@@ -71,6 +71,12 @@ macro(pudica_find_torch)
     list(APPEND CMAKE_PREFIX_PATH "${pudica_torch_prefix}")
   endif()
   find_package(Torch REQUIRED)
+  if(TARGET torch_cuda_library)
+    # Not by name: libtorch.so brings its own libtorch_cuda.so, so that what was built against a
+    # torch with CUDA runs with one without.
+    set(linked_with_it "$<TARGET_PROPERTY:torch_cuda,INTERFACE_LINK_LIBRARIES>")
+    set_property(TARGET torch_cuda_library PROPERTY INTERFACE_LINK_LIBRARIES ${linked_with_it})
+  endif()
 endmacro()
 
 # Gives pudica_cuda_runtime: torch's CUDA libraries, the runtime that they use, its headers and

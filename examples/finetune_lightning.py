@@ -1,6 +1,6 @@
 """Lightning under a byte budget: a small GPT-2, byte by byte, on a novel.
 
-    python examples/finetune_lightning.py --budget 200MiB
+    python examples/finetune_lightning.py --budget 200MiB [--device cuda]
 """
 
 import argparse
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--budget", default="200MiB", help="bytes, a fraction, or auto")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--longest", type=int, default=512)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", default="build/finetune_lightning")
     options = parser.parse_args()
     lightning.seed_everything(1)
@@ -50,8 +51,8 @@ def main() -> None:
     batches = torch.utils.data.DataLoader(lines, 4, shuffle=True, collate_fn=collate)
     callback = PudicaCallback(budget=options.budget)
     lightning.Trainer(
-        max_steps=options.steps, callbacks=[callback], logger=CSVLogger(options.output),
-        log_every_n_steps=5).fit(Novel(options.longest), batches)
+        accelerator=options.device, devices=1, max_steps=options.steps, callbacks=[callback],
+        logger=CSVLogger(options.output), log_every_n_steps=5).fit(Novel(options.longest), batches)
     print(callback.handle, callback.handle.stats()["last_step"])
 
 

@@ -1,6 +1,6 @@
 """Hugging Face's Trainer under a byte budget: a small GPT-2, byte by byte, on a novel.
 
-    python examples/finetune_trainer.py --budget 200MiB
+    python examples/finetune_trainer.py --budget 200MiB [--device cuda]
 """
 
 import argparse
@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--budget", default="200MiB", help="bytes, a fraction, or auto")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--longest", type=int, default=512)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", default="build/finetune_trainer")
     options = parser.parse_args()
     transformers.set_seed(1)
@@ -41,7 +42,8 @@ def main() -> None:
         model=model,
         args=transformers.TrainingArguments(
             output_dir=options.output, max_steps=options.steps, per_device_train_batch_size=4,
-            learning_rate=1e-3, logging_steps=5, save_steps=100, report_to=[]),
+            learning_rate=1e-3, logging_steps=5, save_steps=100, report_to=[],
+            use_cpu=options.device == "cpu"),
         train_dataset=paragraphs(options.longest),
         data_collator=collate,
     )

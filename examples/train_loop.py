@@ -1,6 +1,6 @@
 """A plain PyTorch loop under a byte budget: a Transformer, byte by byte, on a novel.
 
-    python examples/train_loop.py --budget 100MiB
+    python examples/train_loop.py --budget 100MiB [--device cuda]
 """
 
 import argparse
@@ -24,29 +24,29 @@ class Reader(nn.Module):
         self.head = nn.Linear(width, 256)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        length = text.size(1)
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
-        x = self.words(text) + self.places(torch.arange(length))
+        mask = nn.Transformer.generate_square_subsequent_mask(text.size(1), device=text.device)
+        x = self.words(text) + self.places.weight[: text.size(1)]
         return self.head(self.blocks(x, mask=mask, is_causal=True))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", default="100MiB", help="bytes, a fraction, or auto")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--longest", type=int, default=512)
     options = parser.parse_args()
     torch.manual_seed(1)
-    lines = [torch.tensor(list(line[: options.longest]))
-             for line in TEXT.read_bytes().splitlines() if len(line) > 1]
-    model = Reader(options.longest)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    novel = [line[: options.longest] for line in TEXT.read_bytes().splitlines()]
+    lines = [torch.tensor(list(line)) for line in novel if len(line) > 1]
     choose = random.Random(1)
+    model = Reader(options.longest).to(options.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with pudica.attach(model, budget=options.budget) as handle:
         for step in range(options.steps):
-            text = nn.utils.rnn.pad_sequence(choose.sample(lines, 4), batch_first=True)
-            loss = nn.functional.cross_entropy(
-                model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten(), ignore_index=0)
+            text = nn.utils.rnn.pad_sequence(choose.sample(lines, 4), True).to(options.device)
+            scores, next_bytes = model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()
+            loss = nn.functional.cross_entropy(scores, next_bytes, ignore_index=0)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

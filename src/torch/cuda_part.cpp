@@ -1,6 +1,7 @@
 #include "torch/cuda_part.h"
 
 #include <dlfcn.h>
+#include <filesystem>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -15,6 +16,10 @@ std::string load() {
       folder_of_library(reinterpret_cast<const void*>(&load_cuda_part)) + kLibrary;
   if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return {};
   const char* const why = dlerror();
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    return "this pudica was built without CUDA (there is no " + path + ")";
+  }
   return why != nullptr ? why : std::string(kLibrary) + " cannot be loaded";
 }
 

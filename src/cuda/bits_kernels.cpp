@@ -34,7 +34,13 @@ struct Driver {
   decltype(&cuModuleLoadData) load = nullptr;
   decltype(&cuModuleGetFunction) find = nullptr;
   decltype(&cuLaunchKernel) launch = nullptr;
+  decltype(&cuCtxGetCurrent) context = nullptr;
   decltype(&cuGetErrorString) text = nullptr;
+
+  [[nodiscard]] bool is_complete() const {
+    return load != nullptr && find != nullptr && launch != nullptr && context != nullptr &&
+           text != nullptr;
+  }
 
   void check(CUresult result, const char* what) const {
     if (result == CUDA_SUCCESS) return;
@@ -60,20 +66,21 @@ class KernelLoader {
     find(driver_.load, "cuModuleLoadData");
     find(driver_.find, "cuModuleGetFunction");
     find(driver_.launch, "cuLaunchKernel");
+    find(driver_.context, "cuCtxGetCurrent");
     find(driver_.text, "cuGetErrorString");
   }
 
   [[nodiscard]] const Driver& driver() const { return driver_; }
 
-  // Those of the current device.
+  // Those of the current device, which is ready for the driver's calls then.
   Kernels kernels() {
+    TORCH_CHECK(compiler_.has_value(), compiler_.error().message);
+    TORCH_CHECK(driver_.is_complete(), "the driver has not all functions that are needed");
+    enter_context();
     const std::lock_guard lock(mutex_);
     const auto device = c10::cuda::current_device();
     const auto known = loaded_.find(device);
     if (known != loaded_.end()) return known->second;
-    TORCH_CHECK(compiler_.has_value(), compiler_.error().message);
-    TORCH_CHECK(driver_.load && driver_.find && driver_.launch && driver_.text,
-                "the driver has not all functions that are needed");
     CUmodule module = nullptr;  // stays loaded
     driver_.check(driver_.load(&module, image_for_current_device().c_str()), "cuModuleLoadData");
     Kernels kernels;
@@ -93,6 +100,14 @@ class KernelLoader {
 
   void find_kernel(CUfunction& kernel, CUmodule module, const std::string& name) {
     driver_.check(driver_.find(&kernel, module, name.c_str()), name.c_str());
+  }
+
+  // A thread has none before its first call of the runtime: autograd's own may begin with
+  // unpacking.
+  void enter_context() const {
+    CUcontext context = nullptr;
+    driver_.check(driver_.context(&context), "cuCtxGetCurrent");
+    if (context == nullptr) C10_CUDA_CHECK(cudaFree(nullptr));
   }
 
   static int attribute(cudaDeviceAttr which) {

@@ -18,9 +18,10 @@ foreach(component ${components})
   run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${prefix}" --component
       pudica_${component})
 endforeach()
-foreach(file LICENSE NOTICE)
-  if(NOT EXISTS "${prefix}/share/doc/pudica/${file}")
-    message(FATAL_ERROR "share/doc/pudica/${file} is not installed")
+string(REPLACE "|" ";" expected "${EXPECTED}")
+foreach(file ${expected})
+  if(NOT EXISTS "${prefix}/${file}")
+    message(FATAL_ERROR "${file} is not installed")
   endif()
 endforeach()
 run("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${OUTSIDE_DIR}" -B "${WORK_DIR}/build"

@@ -11,22 +11,8 @@ from typing import Any
 
 import torch
 
-_ATOMS = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    torch.Generator,
-    torch.nn.Module,
-    enum.Enum,
-    type,
-)
+from ._atoms import ATOMS
+
 _DEEPEST = 8  # objects nested deeper than this are taken as they are
 _MOST_OBJECTS = 256  # of a call; further ones are taken as they are
 _Made = dict[int, Any]  # objects made in a rebuild, by the id of their node
@@ -139,7 +125,7 @@ class _Taker:
                 return _Tensor(-len(self.inner))
             self.tensors.append(value)
             return _Tensor(len(self.tensors) - 1)
-        if isinstance(value, _ATOMS):
+        if isinstance(value, ATOMS):
             self._name(value)
             return value
         kind = type(value)

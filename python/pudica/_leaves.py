@@ -5,36 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
+from ._atoms import ATOMS
+
 _DEEPEST = 8
 _MOST_OBJECTS = 256  # of a call that are looked into for their attributes
 _MOST_FIRST = 64  # a list without a tensor in so many items is taken to have none
 
-_ATOMS = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    bytearray,
-    memoryview,
-    enum.Enum,
-    type,
-    types.ModuleType,
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    torch.Generator,
-    torch.nn.Module,
-)
+# There is no tensor in these either.
+_PLAIN = (*ATOMS, bytearray, memoryview, types.ModuleType)
 
 
 class Leaf:
@@ -85,7 +69,7 @@ class _Reader:
     def read(self, value: Any, path: str, depth: int = 0) -> list[Leaf]:
         if isinstance(value, torch.Tensor):
             return _leaves_of_tensor(value, path)
-        if depth >= _DEEPEST or isinstance(value, _ATOMS):
+        if depth >= _DEEPEST or isinstance(value, _PLAIN):
             return []
         if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
             return self._read_list(value, path, depth)

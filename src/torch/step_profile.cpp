@@ -15,6 +15,12 @@ void set_sums(SegmentSample& sample) {
   }
 }
 
+// Bytes moved into a segment, at its begin and its end.
+struct Moved {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
 // Reads marks in order and adds one observation a segment.
 class ProfileBuilder {
  public:
@@ -49,15 +55,14 @@ class ProfileBuilder {
     return &mark;
   }
 
-  // With `first` and `last` bytes moved into the segment, at its begin and its end.
   void add(const SegmentKey& key, std::int32_t layer, const Mark& begin, const Mark& end,
-           std::int64_t first = 0, std::int64_t last = 0) {
+           const Moved& moved = {}) {
     SegmentObservation observation{key, layer, {}};
     SegmentSample& sample = observation.sample;
     const auto events = recorder_.events(begin.event, end.event);
-    if (first != 0) sample.deltas.push_back(first);
+    if (moved.first != 0) sample.deltas.push_back(moved.first);
     sample.deltas.insert(sample.deltas.end(), events.begin(), events.end());
-    if (last != 0) sample.deltas.push_back(last);
+    if (moved.last != 0) sample.deltas.push_back(moved.last);
     set_sums(sample);
     WorkTime time;
     time.add(begin.time, end.time);
@@ -121,10 +126,15 @@ class ProfileBuilder {
     return true;
   }
 
+  // How far the backward has been read.
+  struct Reading {
+    const Mark* border = nullptr;        // of layer `lowest`, the last one read
+    const Mark* input_border = nullptr;  // where a gap is before it
+    std::size_t lowest = 0;
+  };
+
   bool backward() {
-    const Mark* border = nullptr;
-    const Mark* input_border = nullptr;  // where a gap is before the layer
-    std::size_t lowest = 0;              // of the layers that have a border, once all are read
+    Reading at;
     for (std::size_t i = calls_.size(); i-- > 0;) {
       if (calls_[i].no_gradient) {
         add_empty_backward(i);
@@ -132,43 +142,54 @@ class ProfileBuilder {
       }
       const Mark* next = take(MarkKind::kBorder, static_cast<std::int32_t>(i));
       if (next == nullptr) return false;
-      const std::int64_t held = -calls_[i].held_output_bytes;
-      if (border == nullptr) {
-        if (!calls_[i].joined) {
-          add_head(*next, held);
-          add_behind_holder(*forward_end_, calls_[i], 0);
-        }
-      } else if (input_border == nullptr) {
-        if (finish_layer(lowest, *border, *next, held)) {
-          add_behind_holder(*border, calls_[i], calls_[lowest].held_output_bytes != 0 ? 1 : 0);
-        }
-      } else {
-        const std::int64_t left = calls_[lowest].left_input_bytes;
-        finish_layer(lowest, *border, *input_border, -left);
-        add(epilogue_key(lowest), -1, *input_border, *next, left, held);
-      }
-      border = next;
-      lowest = i;
+      add_until_border(at, i, *next);
+      at.border = next;
+      at.lowest = i;
       if (!recomputes(i)) return false;
-      input_border = take(MarkKind::kInputBorder, static_cast<std::int32_t>(i));
+      at.input_border = take(MarkKind::kInputBorder, static_cast<std::int32_t>(i));
     }
-    if (border == nullptr) return false;
+    return at.border != nullptr && end_backward(at);
+  }
+
+  // What lies between what was read and `next`, the border of layer i.
+  void add_until_border(const Reading& at, std::size_t i, const Mark& next) {
+    const std::int64_t held = -calls_[i].held_output_bytes;
+    if (at.border == nullptr) {
+      if (calls_[i].joined) return;
+      add_head(next, held);
+      add_behind_holder(*forward_end_, calls_[i], 0);
+    } else if (at.input_border == nullptr) {
+      if (finish_layer(at.lowest, *at.border, next, held)) {
+        add_behind_holder(*at.border, calls_[i], calls_[at.lowest].held_output_bytes != 0 ? 1 : 0);
+      }
+    } else {
+      const std::int64_t left = calls_[at.lowest].left_input_bytes;
+      finish_layer(at.lowest, *at.border, *at.input_border, -left);
+      add(epilogue_key(at.lowest), -1, *at.input_border, next, {left, held});
+    }
+  }
+
+  // From the first layer's border to the step's end.
+  bool end_backward(const Reading& at) {
+    const Mark* input_border = at.input_border;
     if (input_border == nullptr) input_border = take(MarkKind::kInputBorder, -1);
     const Mark* handover = take(MarkKind::kHandover, -1);
     const Mark* end = take(MarkKind::kBackwardEnd, -1);
     if (end == nullptr) return false;
     // Behind it comes the backward of another forward, whose beginning may not have been marked.
     const Mark* own_end = shares_backward_ ? handover : end;
-    const std::int64_t left = own_end != nullptr ? calls_[lowest].left_input_bytes : 0;
+    const std::int64_t left = own_end != nullptr ? calls_[at.lowest].left_input_bytes : 0;
     if (input_border != nullptr || own_end != nullptr) {
-      finish_layer(lowest, *border, input_border != nullptr ? *input_border : *own_end, -left);
+      const Mark& layer_end = input_border != nullptr ? *input_border : *own_end;
+      finish_layer(at.lowest, *at.border, layer_end, -left);
     }
     if (input_border != nullptr && own_end != nullptr) {
-      add(epilogue_key(0), -1, *input_border, *own_end, left);
+      add(epilogue_key(0), -1, *input_border, *own_end, {left, 0});
     }
     const Mark* step_end = take(MarkKind::kStepEnd, -1);
     if (step_end == nullptr) return false;
-    add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end, input_border != nullptr ? 0 : left);
+    const Moved moved{input_border != nullptr ? 0 : left, 0};
+    add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end, moved);
     return true;
   }
 
@@ -178,7 +199,7 @@ class ProfileBuilder {
     if (returned.event >= forward_end_->event && returned.event <= border.event) {
       add(SegmentKey::until_return(calls_.size()), -1, *forward_end_, returned);
     }
-    add(step_key(SegmentKind::kHead), -1, *forward_end_, border, 0, last);
+    add(step_key(SegmentKind::kHead), -1, *forward_end_, border, {0, last});
   }
 
   // The recompute of layer i, if there was one.
@@ -206,7 +227,7 @@ class ProfileBuilder {
     }
     SegmentKey key = layer_key(SegmentKind::kBackward, i);
     key.variant |= accumulating_;
-    add(key, static_cast<std::int32_t>(i), begin, end, call.held_output_bytes, last);
+    add(key, static_cast<std::int32_t>(i), begin, end, {call.held_output_bytes, last});
     observations_.back().held_output_bytes = call.held_output_bytes;
     return true;
   }

@@ -135,8 +135,8 @@ void Session::begin_step(const ShapeKey& shape) {
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
   prepare_cache();
   timer_ = timer_of_step();
-  state_->begin(step_, decision_.record, decision_.plan, timer_,
-                static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_);
+  state_->begin(step_, {decision_.record, decision_.plan, timer_,
+                        static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_});
   if (decision_.record) {
     meter_.set_recorder(&state_->recorder());
     state_->mark(MarkKind::kStepBegin, -1);

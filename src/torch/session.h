@@ -47,8 +47,14 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   // Starts counting a new step; marks go to the recorder only if `recording`, and read `timer`, as
   // recomputes do. The backward of the last `waiting` steps is still to come: their layers are
   // numbered below `first_layer`.
-  void begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTimer timer,
-             std::uint64_t waiting = 0, std::int32_t first_layer = 0);
+  struct Begin {
+    bool recording = false;
+    PlanPtr plan;
+    WorkTimer timer;
+    std::uint64_t waiting = 0;
+    std::int32_t first_layer = 0;
+  };
+  void begin(std::uint64_t step, Begin with);
   void mark(MarkKind kind, std::int32_t layer);
   // What a layer is given and what it makes, in a recorded step.
   void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);
@@ -180,6 +186,7 @@ class Session final : public Handle {
   void begin_call(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
                   const LayerOptions& options);
   void finish_call(const std::vector<at::Tensor>& outputs);
+  void finish_frame(Call& call, const std::vector<at::Tensor>& outputs);
   [[nodiscard]] bool needs_trial(std::uint16_t layer_class, const LayerOptions& options) const;
   void close_segment();
   const std::shared_ptr<HostTier>& host_tier();

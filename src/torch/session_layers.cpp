@@ -272,25 +272,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   const std::size_t ordinal = open_layer_->ordinal;
   Call& call = calls_[ordinal];
   call.forward.add(open_layer_->work_began, timer_.now());
-  if (const std::shared_ptr<Frame>& frame = open_layer_->frame) {
-    frame->end_part(outputs);
-    if (open_layer_->continues) {
-      open_segment_ = frame;
-    } else {
-      frame->finish();
-      open_segment_.reset();
-    }
-    call.collected = frame->searched();
-    call.taken_back = frame->taken_back();
-    if (call.taken_back) call.forward = WorkTime();
-    if (frame->packing_seconds() > 0 && !call.forward.empty()) {
-      call.forward.add(-frame->packing_seconds());
-    }
-    if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
-      call.mode = Mode::keep();  // the call was not the one that the menu is for
-    }
-    if (call.mode.kind == Mode::Kind::kOffload && !frame->offloaded()) call.mode = Mode::keep();
-  }
+  if (open_layer_->frame) finish_frame(call, outputs);
   call.forward_us = 1e6 * host_clock_.now().passed_since(open_layer_->began);
   call.no_gradient = gradient_path(outputs) == nullptr;
   contain("a gradient hook", [&] { shared_backward_.watch(gradient_path(outputs)); });
@@ -309,6 +291,27 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   if (decision_.record) {
     state_->mark(MarkKind::kForwardEnd, static_cast<std::int32_t>(ordinal));
   }
+}
+
+void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
+  const std::shared_ptr<Frame>& frame = open_layer_->frame;
+  frame->end_part(outputs);
+  if (open_layer_->continues) {
+    open_segment_ = frame;
+  } else {
+    frame->finish();
+    open_segment_.reset();
+  }
+  call.collected = frame->searched();
+  call.taken_back = frame->taken_back();
+  if (call.taken_back) call.forward = WorkTime();
+  if (frame->packing_seconds() > 0 && !call.forward.empty()) {
+    call.forward.add(-frame->packing_seconds());
+  }
+  if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
+    call.mode = Mode::keep();  // the call was not the one that the menu is for
+  }
+  if (call.mode.kind == Mode::Kind::kOffload && !frame->offloaded()) call.mode = Mode::keep();
 }
 
 bool Session::reads_latest(const std::vector<at::Tensor>& inputs) const {

@@ -7,17 +7,16 @@
 
 namespace pudica::hooks {
 
-void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTimer timer,
-                      std::uint64_t waiting, std::int32_t first_layer) {
+void StepState::begin(std::uint64_t step, Begin with) {
   recomputes_.store(0);
-  oldest_waiting_.store(step - waiting);
-  first_layer_.store(first_layer);
+  oldest_waiting_.store(step - with.waiting);
+  first_layer_.store(with.first_layer);
   handed_over_.store(false);
   backward_begun_.store(false);
   backward_ended_.store(false);
   backward_repeated_.store(false);
   recorder_.clear();
-  recorder_.set_timer(timer);
+  recorder_.set_timer(with.timer);
   {
     const std::lock_guard lock(mutex_);
     revoked_.clear();
@@ -27,11 +26,11 @@ void StepState::begin(std::uint64_t step, bool recording, PlanPtr plan, WorkTime
     borders_.clear();
     latest_border_ = -1;
     outputs_.clear();
-    plan_ = std::move(plan);
-    timer_ = std::move(timer);
+    plan_ = std::move(with.plan);
+    timer_ = std::move(with.timer);
   }
   step_.store(step);
-  recording_.store(recording);
+  recording_.store(with.recording);
 }
 
 void StepState::placed(std::int32_t layer, std::size_t place) {

@@ -240,6 +240,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] bool fits_menu();
   // False: it cannot be, and nothing has changed.
   [[nodiscard]] bool drop_by_menu();
+  // The slots let go of these storages: the tape has them.
+  void hand_to_tape(const StorageSet& candidates, const StorageSet& packed);
   [[nodiscard]] std::vector<c10::Storage> bytes_of_slots() const;  // by storage
   [[nodiscard]] StorageSet storages_of(const std::vector<std::uint32_t>& slots,
                                        const StorageSet& allowed) const;

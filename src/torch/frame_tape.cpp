@@ -115,9 +115,9 @@ bool Frame::fits_menu() {
 
 bool Frame::drop_by_menu() {
   const StorageSet recoverable = tape_->recoverable();
-  static const MenuStep kNothing;
+  static const MenuStep nothing;
   const MenuStep* const planned = menu_step();
-  const MenuStep& step = planned != nullptr ? *planned : kNothing;
+  const MenuStep& step = planned != nullptr ? *planned : nothing;
   const StorageSet dropped = storages_of(step.dropped, recoverable);
   const bool revocable = options_.registry != nullptr;
   StorageSet candidates = revocable ? storages_of(menu_->order, recoverable) : dropped;
@@ -144,6 +144,12 @@ bool Frame::drop_by_menu() {
   }
   tape_->keep(closure, candidates, pinned, bytes_of);
   bytes_of.clear();
+  hand_to_tape(candidates, packed);
+  state_ = State::kTaped;
+  return true;
+}
+
+void Frame::hand_to_tape(const StorageSet& candidates, const StorageSet& packed) {
   for (Slot& slot : slots_) {
     if (slot.storage == Tape::kNone || !slot.tensor.defined()) continue;
     const auto storage = static_cast<std::size_t>(slot.storage);
@@ -154,8 +160,6 @@ bool Frame::drop_by_menu() {
     slot.tensor = rebound(slot.tensor, no_bytes());
     slot.taped = true;
   }
-  state_ = State::kTaped;
-  return true;
 }
 
 at::Tensor Frame::unpack_taped(std::size_t index) {

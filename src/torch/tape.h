@@ -211,9 +211,12 @@ class Tape final : public OperatorObserver {
   struct Rerun {
     std::unordered_map<std::int32_t, std::int32_t> versions;
     std::unordered_set<std::int32_t> held;
+    std::vector<std::pair<std::int32_t, std::int32_t>> open;  // still to be looked at, by version
   };
 
   [[nodiscard]] bool can_be_relied_on(const Reference& reference) const;
+  [[nodiscard]] bool may_be_made_again(std::int32_t storage, const Rerun& plan) const;
+  void plan_inputs(const Entry& entry, Rerun& plan) const;
   bool plan_rerun(std::int32_t storage, Rerun& plan) const;
   enum class Event : std::uint8_t { kSaved, kReleased, kRead, kWritten };
   void remember(Event event, std::int32_t storage, std::int32_t version);
@@ -227,8 +230,6 @@ class Tape final : public OperatorObserver {
                     bool& matters);
   [[nodiscard]] bool written_by(const Stored& stored, std::int32_t version,
                                 const std::vector<bool>& repeatable) const;
-  bool close(const StorageSet& drop, const StorageSet& split, Closure& out,
-             std::vector<std::int32_t>& needed_version) const;
   [[nodiscard]] std::vector<std::int32_t> oldest_wanted(
       const StorageSet& needed, bool by_pinned = false,
       std::vector<bool>* all_runs = nullptr) const;

@@ -87,22 +87,37 @@ bool Tape::can_be_relied_on(const Reference& reference) const {
   return kept && stored.rerun_version == kNone;
 }
 
+bool Tape::may_be_made_again(std::int32_t storage, const Rerun& plan) const {
+  const Stored& stored = stored_[index(storage)];
+  const bool relied_on = stored.relied_on && !stored.let_go;
+  if (relied_on || plan.held.contains(storage) || stored.bits) return false;
+  return !stored.external && !stored.strange && !stored.writers.empty();
+}
+
+// What the operator reads is there to be read as it is, or is made again as well.
+void Tape::plan_inputs(const Entry& entry, Rerun& plan) const {
+  for (const Reference& reference : entry.references) {
+    if (!plan.versions.contains(reference.storage) && can_be_relied_on(reference)) {
+      plan.held.insert(reference.storage);
+    } else {
+      plan.open.emplace_back(reference.storage, reference.version);
+    }
+  }
+}
+
 // A storage is either read as it is or made again, never both: what was settled for the one stays
 // true whatever follows, so that each operator is looked at once.
 bool Tape::plan_rerun(std::int32_t storage, Rerun& plan) const {
-  std::vector<std::pair<std::int32_t, std::int32_t>> open;
-  open.emplace_back(storage, stored_[index(storage)].version);
-  while (!open.empty()) {
-    const auto [number, version] = open.back();
-    open.pop_back();
+  plan.open.emplace_back(storage, stored_[index(storage)].version);
+  while (!plan.open.empty()) {
+    const auto [number, version] = plan.open.back();
+    plan.open.pop_back();
     const Stored& stored = stored_[index(number)];
     const auto planned = plan.versions.find(number);
     const bool again = planned != plan.versions.end();
     const std::int32_t from = (again ? planned->second : stored.rerun_version) + 1;
     if (version < from) continue;
-    const bool relied_on = stored.relied_on && !stored.let_go;
-    if (relied_on || plan.held.contains(number) || stored.bits) return false;
-    if (stored.external || stored.strange || stored.writers.empty()) return false;
+    if (!may_be_made_again(number, plan)) return false;
     plan.versions[number] = version;
     for (std::int32_t v = from; v <= version; ++v) {
       const std::int32_t writer = stored.writers[index(v)];
@@ -110,14 +125,7 @@ bool Tape::plan_rerun(std::int32_t storage, Rerun& plan) const {
       const Entry& entry = entries_[index(writer)];
       if (!may_run_again(entry)) return false;
       if (v == 0 && entry.facts->makes_empty) return false;  // nobody was seen to write it
-      for (const Reference& reference : entry.references) {
-        const bool made = reference.storage == storage || plan.versions.contains(reference.storage);
-        if (!made && can_be_relied_on(reference)) {
-          plan.held.insert(reference.storage);
-        } else {
-          open.emplace_back(reference.storage, reference.version);
-        }
-      }
+      plan_inputs(entry, plan);
     }
   }
   return true;

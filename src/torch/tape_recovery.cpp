@@ -24,6 +24,26 @@ c10::IValue copy_of(const c10::IValue& value) {
   return value.isList() ? value.deepcopy() : value;
 }
 
+// Whether a version that is to be made is not there already; `wanted`: the oldest that is wanted. A
+// newer one does not give back an older.
+bool lacks(const Tape::Stored& stored, std::int32_t version, std::int32_t wanted, bool by_pinned) {
+  if (wanted == kNever) return false;
+  if (wanted == stored.version && stored.pinned) return false;
+  if (!stored.live || (by_pinned && !stored.external)) return true;
+  return stored.live_version < version || stored.live_version > wanted;
+}
+
+// Of what an operator reads; true: an older version of something than was wanted before.
+bool want_inputs(const Tape::Entry& entry, std::vector<std::int32_t>& oldest) {
+  bool older = false;
+  for (const Tape::Reference& reference : entry.references) {
+    std::int32_t& version = oldest[static_cast<std::size_t>(reference.storage)];
+    older = older || reference.version < version;
+    version = std::min(version, reference.version);
+  }
+  return older;
+}
+
 }  // namespace
 
 void Tape::Stored::let_go_live() {
@@ -263,34 +283,25 @@ std::vector<std::int32_t> Tape::oldest_wanted(const StorageSet& needed, bool by_
     all_there = all_there && stored_[k].pinned;
   }
   if (all_there) return oldest;  // no operator is to run
-  // Whether the version that is there is of use: a newer one does not give back an older.
-  const auto lacks = [&](std::int32_t storage, std::int32_t version) {
-    const Stored& stored = stored_[index(storage)];
-    const std::int32_t wanted = oldest[index(storage)];
-    if (wanted == kNever) return false;
-    if (wanted == stored.version && stored.pinned) return false;
-    if (!stored.live || (by_pinned && !stored.external)) return true;
-    return stored.live_version < version || stored.live_version > wanted;
+  const auto lacks_version = [&](std::int32_t storage, std::int32_t version) {
+    return lacks(stored_[index(storage)], version, oldest[index(storage)], by_pinned);
+  };
+  const auto runs = [&](const Entry& entry) {
+    const auto makes = [&](const Output& output) { return lacks_version(output.storage, 0); };
+    const auto writes = [&](const Reference& reference) {
+      return reference.written && lacks_version(reference.storage, reference.version + 1);
+    };
+    return std::ranges::any_of(entry.outputs, makes) ||
+           std::ranges::any_of(entry.references, writes);
   };
   // Against the order of the operators, and again where an older version turned out to be wanted
   // than a later operator was judged by.
   for (bool changed = true; changed;) {
     changed = false;
     for (std::size_t e = entries_.size(); e-- > 0;) {
-      const Entry& entry = entries_[e];
-      if (entry.pruned) continue;
-      bool runs = std::ranges::any_of(
-          entry.outputs, [&](const Output& output) { return lacks(output.storage, 0); });
-      for (const Reference& reference : entry.references) {
-        runs = runs || (reference.written && lacks(reference.storage, reference.version + 1));
-      }
-      if (!runs) continue;
+      if (entries_[e].pruned || !runs(entries_[e])) continue;
       if (all_runs != nullptr) (*all_runs)[e] = true;
-      for (const Reference& reference : entry.references) {
-        std::int32_t& version = oldest[index(reference.storage)];
-        changed = changed || reference.version < version;
-        version = std::min(version, reference.version);
-      }
+      changed |= want_inputs(entries_[e], oldest);
     }
   }
   return oldest;

@@ -38,7 +38,8 @@ using LayerFunction = std::function<std::vector<at::Tensor>(const std::vector<at
 // of leave_layer(), as it was.
 class Interruption final : public std::exception {
  public:
-  explicit Interruption(std::exception_ptr cause) : cause_(std::move(cause)) {}
+  explicit Interruption(std::exception_ptr cause)
+      : cause_(std::move(cause)) {}  // NOLINT(bugprone-throw-keyword-missing): kept, not thrown
   [[nodiscard]] const char* what() const noexcept override { return "pudica: interrupted"; }
   [[nodiscard]] const std::exception_ptr& cause() const { return cause_; }
 

@@ -170,10 +170,11 @@ bool CpuMeter::has_counted(const c10::DataPtr& data) const {
 }  // namespace
 
 Meter& cpu_meter() {
-  static const bool installed = [] {
+  static const c10::Allocator* const installed = [] {
+    auto* const allocator = new MeteredAllocator;  // torch's from here on, until the process ends
     // Any priority not below the present one replaces it; 100 is above torch's profiling ones.
-    c10::SetAllocator(c10::DeviceType::CPU, new MeteredAllocator, 100);
-    return true;
+    c10::SetAllocator(c10::DeviceType::CPU, allocator, 100);
+    return allocator;
   }();
   (void)installed;
   return the_meter();

@@ -32,6 +32,7 @@ class ForwardingEngine final : public Engine {
   explicit ForwardingEngine(Engine& inner) : inner_(inner) {}
   ~ForwardingEngine() override { stop(); }
 
+  // NOLINTNEXTLINE(readability-function-size): the signature is torch's
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
                                          const torch::autograd::variable_list& inputs,
                                          bool keep_graph, bool create_graph, bool accumulate_grad,

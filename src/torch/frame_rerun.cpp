@@ -24,7 +24,7 @@ struct StopRecompute final : std::exception {
 // Puts buffers back when it goes, without touching their version counters.
 class BufferGuard {
  public:
-  explicit BufferGuard(const std::vector<at::Tensor>& buffers) : buffers_(buffers) {
+  explicit BufferGuard(std::vector<at::Tensor> buffers) : buffers_(std::move(buffers)) {
     const at::NoGradGuard no_grad;
     for (const auto& buffer : buffers_) copies_.push_back(buffer.clone());
   }

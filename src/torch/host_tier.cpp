@@ -79,9 +79,10 @@ class SimulatedHostTier final : public HostTier {
   c10::Storage load(const HostCopy& copy) override {
     const Clock::time_point begin = now();
     const auto& from = static_cast<const MemoryCopy&>(copy);
-    c10::Storage storage(c10::Storage::use_byte_size_t(), from.bytes(), c10::GetCPUAllocator());
+    const auto bytes = static_cast<std::int64_t>(from.bytes());
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::GetCPUAllocator());
     std::memcpy(storage.mutable_data(), from.memory(), from.bytes());
-    count(back_, static_cast<std::int64_t>(from.bytes()), begin);
+    count(back_, bytes, begin);
     return storage;
   }
 

@@ -12,11 +12,12 @@ std::optional<std::vector<SegmentTime>> times_of(const LateTimes::Step& step) {
   std::vector<SegmentTime> times;
   times.reserve(segments.size());
   // The last first: a step under way is then given up at once.
-  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
-    const auto seconds = segment->time.seconds();
+  for (std::size_t k = segments.size(); k-- > 0;) {
+    const LateSegment& segment = segments[k];
+    const auto seconds = segment.time.seconds();
     if (!seconds) return std::nullopt;
     times.push_back(
-        {segment->key, step.shape, *seconds / static_cast<double>(segment->layers), step.number});
+        {segment.key, step.shape, *seconds / static_cast<double>(segment.layers), step.number});
   }
   return times;
 }

@@ -63,7 +63,7 @@ class Tape final : public OperatorObserver {
     std::int32_t storage = kNone;
   };
   struct Entry {
-    explicit Entry(const c10::OperatorHandle& handle) : op(handle) {}
+    explicit Entry(c10::OperatorHandle handle) : op(std::move(handle)) {}
 
     c10::OperatorHandle op;
     const OperatorFacts* facts = nullptr;

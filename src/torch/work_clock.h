@@ -7,10 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <pthread.h>
-#include <time.h>
 #include <utility>
 #include <vector>
 
@@ -141,8 +141,9 @@ class WorkTime {
   [[nodiscard]] std::optional<double> seconds() const {
     double sum = known_seconds_;
     // The last first: what comes last is known last.
-    for (auto one = stretches_.rbegin(); one != stretches_.rend(); ++one) {
-      const auto seconds = one->second->seconds_since(*one->first);
+    for (std::size_t k = stretches_.size(); k-- > 0;) {
+      const auto& [begin, end] = stretches_[k];
+      const auto seconds = end->seconds_since(*begin);
       if (!seconds) return std::nullopt;
       sum += *seconds;
     }

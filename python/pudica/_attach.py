@@ -52,6 +52,17 @@ def _config_path(config: str | os.PathLike[str] | None) -> str:
     return os.environ.get("PUDICA_CONFIG", "")
 
 
+def _check_words(enforce: object, daemon: object, name: object, allocator: object) -> None:
+    if enforce not in ("soft", "hard"):
+        raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
+    if daemon is not None and not isinstance(daemon, bool):
+        raise AttachError(f"daemon is {daemon!r}; expected True, False or None")
+    if name is not None and not isinstance(name, str):
+        raise AttachError(f"name is {name!r}; expected a str or None")
+    if allocator not in (None, "expandable"):
+        raise AttachError(f'allocator is {allocator!r}; expected None or "expandable"')
+
+
 def attach(
     model: nn.Module,
     budget: Budget | None = None,
@@ -79,21 +90,13 @@ def attach(
         on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
     daemon: whether to register with pudicad; None: as configured.
     name: what the daemon and its command line call this run.
-    allocator: of a CUDA device. None: torch's as it is set. "expandable": segments that it makes
-        from now on grow and shrink by pages, as by PYTORCH_ALLOC_CONF=expandable_segments:True;
-        holes between segments, which the budget counts, nearly vanish.
+    allocator: of a CUDA device; None: as it is set. "expandable": from now on segments grow and
+        shrink by pages (PYTORCH_ALLOC_CONF=expandable_segments:True), with hardly any holes.
 
     Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
     ConfigError. With PUDICA_DISABLE=1 the handle does nothing.
     """
-    if enforce not in ("soft", "hard"):
-        raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
-    if daemon is not None and not isinstance(daemon, bool):
-        raise AttachError(f"daemon is {daemon!r}; expected True, False or None")
-    if name is not None and not isinstance(name, str):
-        raise AttachError(f"name is {name!r}; expected a str or None")
-    if allocator not in (None, "expandable"):
-        raise AttachError(f'allocator is {allocator!r}; expected None or "expandable"')
+    _check_words(enforce, daemon, name, allocator)
     model = check_model(model)
     taken = [m for m in model.modules() if (ref := attached_modules.get(m)) is not None and ref()]
     if taken:

@@ -121,10 +121,15 @@ std::shared_ptr<const Staged> staged(const Copy& copy) {
 }  // namespace
 
 cudaError_t issue_copy(const Copy& copy, cudaStream_t stream) {
+  const cudaMemcpyKind kind = kind_of(side_of(copy.to), side_of(copy.from));
+  return issue_copy_taking(copy, copy_us(copy.bytes * copy.rows, kind), stream);
+}
+
+cudaError_t issue_copy_taking(const Copy& copy, double microseconds, cudaStream_t stream) {
   if (copy.bytes == 0 || copy.rows == 0) return say(cudaSuccess);
   const Side to = side_of(copy.to);
   const Side from = side_of(copy.from);
-  Work work{copy_us(copy.bytes * copy.rows, kind_of(to, from))};
+  Work work{microseconds};
   const bool later = settings().order != Order::kIssue;
   const bool captured = capture_state(stream).status != cudaStreamCaptureStatusNone;
   if (from == Side::kPageable && later && !captured) {

@@ -17,6 +17,7 @@ struct Copy {
   std::size_t from_pitch = 0;
 };
 cudaError_t issue_copy(const Copy& copy, cudaStream_t stream);
+cudaError_t issue_copy_taking(const Copy& copy, double microseconds, cudaStream_t stream);
 cudaError_t issue_set(void* at, int value, std::size_t bytes, cudaStream_t stream);
 
 }  // namespace pudica::emulated

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes a source with a function for every symbol that torch's libraries import of the CUDA
-runtime, of the driver and of cuBLAS, and that the emulated device does not define: cuBLAS's say
-that they have succeeded (a product more that is not computed), all others that they are not
-supported. What they are called by is logged where PUDICA_EMULATED_LOG asks for it.
+runtime, of the driver, of cuBLAS and of NCCL, and that the emulated device does not define:
+cuBLAS's say that they have succeeded (a product more that is not computed), all others that they
+are not supported. What is called of them is logged where PUDICA_EMULATED_LOG asks for it.
 """
 
 import argparse
@@ -12,9 +12,15 @@ import subprocess
 
 LIBRARIES = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "caffe2_nvrtc",
              "torch_nvshmem")
-EMULATED = re.compile(r"^(__cuda|cuda[A-Z]|cublas|cu[A-Z])")
+EMULATED = re.compile(r"^(__cuda|cuda[A-Z]|cublas|cu[A-Z]|nccl[A-Z])")
 LEFT_ALONE = re.compile(r"^cuFile")  # a library of its own
-SUCCESS, NOT_SUPPORTED = 0, 801
+SUCCESS, NOT_SUPPORTED, NCCL_INVALID_USAGE = 0, 801, 5
+
+
+def status_of(name):
+    if name.startswith("cublas"):
+        return SUCCESS
+    return NCCL_INVALID_USAGE if name.startswith("nccl") else NOT_SUPPORTED
 
 
 def symbols(nm, flags, path):
@@ -38,9 +44,8 @@ def source(names):
              "namespace pudica::emulated {", "void log_once(const char* name);", "}", "",
              'extern "C" {']
     for name in sorted(names):
-        status = SUCCESS if name.startswith("cublas") else NOT_SUPPORTED
         lines.append(f"int {name}() {{ pudica::emulated::log_once(\"{name}\"); "
-                     f"return {status}; }}")
+                     f"return {status_of(name)}; }}")
     return "\n".join([*lines, "}", ""])
 
 

@@ -53,7 +53,7 @@ LIBRARIES = {
     "CLI11": r"CLI/",
     "SQLiteCpp": r"SQLiteCpp/",
     "torch": r"(torch|ATen|c10)/",
-    "cuda": r"((cuda|cublas)[_.\w]*\.h|cub/|thrust/)",
+    "cuda": r"((cuda|cublas|nccl)[_.\w]*\.h|cub/|thrust/)",
     "sockets": r"(sys/socket|sys/un|netinet/\w+|arpa/inet|netdb)\.h",
     "systemd": r"systemd/",
 }

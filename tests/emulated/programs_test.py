@@ -75,6 +75,51 @@ def test_lags_are_drawn_from_the_seed_and_nothing_else():
     assert took(**clock, PUDICA_EMULATED_LAG_US="1000", PUDICA_EMULATED_SEED="8") != lagging
 
 
+ONE_RANK_OF_FOUR = """
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=4)
+model = nn.Sequential(*[nn.Linear(1024, 4096, bias=False) if i % 2 == 0 else
+                        nn.Linear(4096, 1024, bias=False) for i in range(8)]).cuda()
+if sys.argv[1] == "ddp":
+    model = nn.parallel.DistributedDataParallel(model)
+else:
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+held = torch.cuda.memory_allocated() >> 20
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(3):
+    torch.cuda.reset_peak_memory_stats()
+    model(torch.randn(16, 1024, device="cuda")).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.barrier()
+print(held, torch.cuda.max_memory_allocated() >> 20)
+dist.destroy_process_group()
+"""
+
+
+def test_one_rank_of_many_runs_alone():
+    def bytes_of(kind, order):
+        done = emulated(sys.executable, "-c", ONE_RANK_OF_FOUR, kind, PUDICA_EMULATED_ORDER=order)
+        assert done.returncode == 0, done.stderr
+        return [int(word) for word in done.stdout.split()]
+
+    parameters = 8 * 16  # MiB
+    held, peak = bytes_of("ddp", "issue")
+    assert held == 2 * parameters  # and the buckets
+    assert peak > 3 * parameters  # and gradients
+    held, sharded_peak = bytes_of("fsdp2", "issue")
+    assert held == parameters / 4
+    assert sharded_peak < peak / 2
+    assert bytes_of("fsdp2", "clock")[0] == held
+
+
 def train(folder, **environment):
     done = emulated(TRAIN, "--device", "cuda", "--steps", "30", "--batch", "4", "--clock",
                     "operators", "--policy", "none,full,pudica", "--budget", "0.6", "--out",

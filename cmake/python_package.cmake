@@ -1,5 +1,5 @@
-# What `pip install .` puts into the package: the libraries beside the Python files, the programs
-# where pip puts scripts. Only in a build that scikit-build-core drives.
+# What `pip install .` puts into the package, beside the Python files: lib, bin (started by
+# python/pudica_programs), share. Only in a build that scikit-build-core drives.
 if(NOT SKBUILD)
   return()
 endif()
@@ -17,27 +17,27 @@ if(PUDICA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endforeach()
 endif()
 
-find_package(Python COMPONENTS Interpreter REQUIRED)
-set(package "pudica")
-set(site "lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages")
-set_target_properties(pudica_python PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH
-                                               ON)
+# A package for this environment also finds its libraries where they were linked. One for others, a
+# wheel, names no path of this machine; torch lies beside it.
+option(PUDICA_PORTABLE "The package has no path of the machine that builds it" OFF)
+set(link_paths ON)
+if(PUDICA_PORTABLE)
+  set(link_paths OFF)
+endif()
+set(torch_beside "$ORIGIN/../../torch/lib")
 pudica_existing(libraries pudica_python pudica_torch pudica_torch_cuda)
-install(TARGETS ${libraries} LIBRARY DESTINATION "${package}/lib" COMPONENT python)
+set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "$ORIGIN;${torch_beside}"
+                                              INSTALL_RPATH_USE_LINK_PATH ${link_paths})
+install(TARGETS ${libraries} LIBRARY DESTINATION pudica/lib COMPONENT python)
+pudica_existing(programs pudica_train pudica_cli pudicad)
+set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${torch_beside}"
+                                             INSTALL_RPATH_USE_LINK_PATH ${link_paths})
+install(TARGETS ${programs} RUNTIME DESTINATION pudica/bin COMPONENT python)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
+        DESTINATION pudica/share/pudica COMPONENT python)
 file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/_build.py"
      "\"\"\"Written by the build.\"\"\"\n\nTORCH_VERSION = \"${PUDICA_TORCH_VERSION}\"\n")
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/_build.py" DESTINATION "${package}" COMPONENT python)
-
-pudica_existing(programs pudica_train pudica_cli pudicad)
-set_target_properties(
-  ${programs}
-  PROPERTIES
-    INSTALL_RPATH
-    "$ORIGIN/../${site}/pudica/lib;$ORIGIN/../${site}/torch/lib"
-    INSTALL_RPATH_USE_LINK_PATH ON)
-install(TARGETS ${programs} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT python)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
-        DESTINATION "${SKBUILD_DATA_DIR}/share/pudica" COMPONENT python)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/_build.py" DESTINATION pudica COMPONENT python)
 
 add_custom_target(pudica_package)
 add_dependencies(pudica_package ${libraries} ${programs})

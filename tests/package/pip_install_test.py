@@ -3,13 +3,14 @@ PYTHONPATH, the programs on the environment's path."""
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 SOURCE = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
 BUILD_LIMIT_S = 1500
 
@@ -65,6 +66,34 @@ def run(environment: pathlib.Path, *command: str, cwd: pathlib.Path) -> str:
 def test_the_package_trains(environment: pathlib.Path, tmp_path: pathlib.Path) -> None:
     where = run(environment, "python", "-c", PROGRAM, cwd=tmp_path).strip()
     assert pathlib.Path(where).is_relative_to(environment)
+
+
+def needed(library: pathlib.Path) -> list[str]:
+    """The libraries that it names."""
+    done = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True)
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", done.stdout)
+
+
+def libraries(environment: pathlib.Path) -> pathlib.Path:
+    (folder,) = environment.glob("lib/python*/site-packages/pudica/lib")
+    return folder
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this torch is not built for CUDA")
+def test_the_cuda_part_is_inside_and_loads(
+    environment: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    library = libraries(environment) / "libpudica_torch_cuda.so"
+    assert "libc10_cuda.so" in needed(library)
+    load = "import ctypes, sys, pudica; ctypes.CDLL(sys.argv[1]); print('loaded')"
+    assert run(environment, "python", "-c", load, str(library), cwd=tmp_path) == "loaded\n"
+
+
+def test_the_rest_does_not_need_cuda(environment: pathlib.Path) -> None:
+    for name in ("libpudica_torch.so", "libpudica_python.so"):
+        names = needed(libraries(environment) / name)
+        assert "libtorch_cpu.so" in names
+        assert not [name for name in names if "cuda" in name], names
 
 
 @pytest.mark.parametrize("program", ["pudica", "pudicad", "pudica-train"])

@@ -24,8 +24,9 @@ def _check_version(built_for: str) -> None:
     if have.split(".")[:2] != built_for.split("+")[0].split(".")[:2]:
         raise ImportError(
             f"pudica was built for torch {built_for}, and torch {torch.__version__} is installed; "
-            "build it again for this torch: pip install --force-reinstall --no-deps "
-            "--no-cache-dir PATH_TO_PUDICA"
+            "install the wheel for this torch (its version ends in "
+            f"+torch{'.'.join(have.split('.')[:2])}), or build it again: "
+            "pip install --force-reinstall --no-deps --no-cache-dir PATH_TO_PUDICA"
         )
 
 

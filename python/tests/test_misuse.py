@@ -6,6 +6,7 @@ import copy
 import json
 import pathlib
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 import pudica
+from pudica import _native
 from pudica._budget import format_apart
 
 
@@ -156,3 +158,16 @@ def test_a_detached_handle_answers_but_does_not_begin_again(tmp_path: pathlib.Pa
 def test_a_budget_just_below_the_floor_is_shown_apart_from_it() -> None:
     assert format_apart(3 << 20, 2 << 20) == ("3.0 MiB", "2.0 MiB")
     assert format_apart((3 << 20) + 1, 3 << 20) == ("3145729 bytes", "3145728 bytes")
+
+
+@pytest.mark.parametrize("other", ["2.10.0", "2.99.1+cu130", "3.11.0"])
+def test_a_torch_of_another_minor_version_is_refused_with_what_to_install(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minor = ".".join(other.split(".")[:2])
+    monkeypatch.setattr(torch, "__version__", other)
+    expected = rf"for torch 2\.11\.0, and torch {re.escape(other)} is"
+    with pytest.raises(ImportError, match=expected) as refused:
+        _native._check_version("2.11.0")
+    assert f"+torch{minor})" in str(refused.value)
+    _native._check_version(f"{minor}.7+cpu")  # the same minor version

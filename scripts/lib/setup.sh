@@ -32,6 +32,29 @@ pudica_apt() {
     "${missing[@]}" >/dev/null || pudica_die "could not install: ${missing[*]}"
 }
 
+# pudica_environment REQUIREMENTS REMARK: prints the folder of an environment that has what the file
+# says, made once per user and keyed by the file's content.
+pudica_environment() {
+  local requirements="$1" remark="$2" key home
+  key="$(sha256sum "$requirements" | cut -c1-12)"
+  home="${XDG_CACHE_HOME:-$HOME/.cache}/pudica"
+  local environment="$home/env-$key"
+  if [ ! -e "$environment/.complete" ]; then
+    pudica_say "making the Python environment $environment ($remark)"
+    mkdir -p "$home"
+    (
+      flock 9
+      if [ ! -e "$environment/.complete" ]; then
+        rm -rf "$environment"
+        python3 -m venv "$environment" >&2 || exit 1
+        "$environment/bin/pip" install --quiet --disable-pip-version-check -r "$requirements" >&2 || exit 1
+        touch "$environment/.complete"
+      fi
+    ) 9>"$home/env-$key.lock" || pudica_die "could not make the Python environment; see the message above"
+  fi
+  echo "$environment"
+}
+
 # pudica_python [REQUIREMENTS]: a Python that has the required torch: PUDICA_PYTHON if the user
 # names one, else an environment made once per user and keyed by the requirements file.
 pudica_python() {
@@ -41,23 +64,9 @@ pudica_python() {
     export PUDICA_PYTHON
     return 0
   fi
-  local requirements="${1:-$PUDICA_ROOT/scripts/requirements.txt}" key home
-  key="$(sha256sum "$requirements" | cut -c1-12)"
-  home="${XDG_CACHE_HOME:-$HOME/.cache}/pudica"
-  local environment="$home/env-$key"
-  if [ ! -e "$environment/.complete" ]; then
-    pudica_say "making the Python environment $environment (torch is a large download; minutes, once)"
-    mkdir -p "$home"
-    (
-      flock 9
-      if [ ! -e "$environment/.complete" ]; then
-        rm -rf "$environment"
-        python3 -m venv "$environment" || exit 1
-        "$environment/bin/pip" install --quiet --disable-pip-version-check -r "$requirements" || exit 1
-        touch "$environment/.complete"
-      fi
-    ) 9>"$home/env-$key.lock" || pudica_die "could not make the Python environment; see the message above"
-  fi
+  local requirements="${1:-$PUDICA_ROOT/scripts/requirements.txt}" environment
+  environment="$(pudica_environment "$requirements" "torch is a large download; minutes, once")" \
+    || exit 1
   export PUDICA_PYTHON="$environment/bin/python"
   pudica_python_extras "$environment" "$requirements"
 }

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
-SCRIPTS = ["test", "check", "install", "bench", "bench_daemon", "demo", "emulated"]
+SCRIPTS = ["test", "check", "install", "wheel", "bench", "bench_daemon", "demo", "emulated"]
 
 
 def run(name, *arguments, cwd):
@@ -43,6 +43,9 @@ def test_unknown_options_are_refused(name, tmp_path):
     (["check", "--seconds"], "--seconds"),
     (["emulated", "--card"], "--card needs a value"),
     (["emulated"], "Usage: scripts/emulated"),
+    (["wheel", "--torch"], "--torch ''"),
+    (["wheel", "--torch", "2.11"], "--torch '2.11'"),
+    (["wheel", "--out"], "--out needs a folder"),
 ])
 def test_missing_and_extra_arguments_are_refused(arguments, message, tmp_path):
     done = run(*arguments, cwd=tmp_path)

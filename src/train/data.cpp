@@ -197,7 +197,8 @@ std::vector<Batch> make_batches(const Dataset& data, const BatchOptions& options
     for (std::size_t first = 0; first < count && std::ssize(batches) < options.steps;) {
       const auto size = std::min<std::size_t>(options.batch, count - first);
       Batch batch;
-      batch.members.assign(order.begin() + first, order.begin() + first + size);
+      const auto members = std::span(order).subspan(first, size);
+      batch.members.assign(members.begin(), members.end());
       std::array<std::int64_t, 3> key = {static_cast<std::int64_t>(size), 0, 0};
       for (const auto member : batch.members) {
         for (int d = 0; d < data.dimensions; ++d) {

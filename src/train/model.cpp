@@ -170,7 +170,7 @@ Tensor make_mask(const std::vector<std::int64_t>& valid, std::int64_t length) {
 }  // namespace
 
 LayerRunner plain_runner() {
-  return [](std::int64_t, const LayerFunction& function, std::vector<Tensor> inputs,
+  return [](std::int64_t, const LayerFunction& function, const std::vector<Tensor>& inputs,
             const std::string&) { return function(inputs); };
 }
 

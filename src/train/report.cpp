@@ -125,6 +125,22 @@ std::string footer(const json& result) {
   return escape_html(text);
 }
 
+// Of each plan what the charts draw.
+json drawable_plans(const json& plans) {
+  json drawable = json::array();
+  for (const auto& plan : plans.is_array() ? plans : json::array()) {
+    const bool complete = plan.is_object() && plan.contains("shape") && plan["shape"].is_string() &&
+                          plan.contains("modes") && plan["modes"].is_array();
+    if (!complete) continue;
+    json kept = {{"shape", plan["shape"]}, {"modes", plan["modes"]}};
+    for (const auto* name : {"predicted_bytes", "measured_bytes"}) {
+      if (plan.contains(name)) kept[name] = plan[name];
+    }
+    drawable.push_back(std::move(kept));
+  }
+  return drawable;
+}
+
 // What the charts draw: columns, shorter than objects by half.
 json chart_data(const RunResult& run) {
   json data = {{"budget", run.budget.count()}, {"policies", json::array()}};
@@ -133,24 +149,13 @@ json chart_data(const RunResult& run) {
     json entry = {{"name", policy.name},       {"color", colour_of(policy.name, index++)},
                   {"step", json::array()},     {"shape", json::array()},
                   {"seconds", json::array()},  {"peak", json::array()},
-                  {"learning", json::array()}, {"plans", json::array()}};
+                  {"learning", json::array()}, {"plans", drawable_plans(policy.plans)}};
     for (const auto& row : policy.rows) {
       entry["step"].push_back(row.step);
       entry["shape"].push_back(row.shape);
       entry["seconds"].push_back(row.seconds);
       entry["peak"].push_back(row.peak.count());
       entry["learning"].push_back(row.learning ? 1 : 0);
-    }
-    for (const auto& plan : policy.plans.is_array() ? policy.plans : json::array()) {
-      const bool drawable = plan.is_object() && plan.contains("shape") &&
-                            plan["shape"].is_string() && plan.contains("modes") &&
-                            plan["modes"].is_array();
-      if (!drawable) continue;
-      json kept = {{"shape", plan["shape"]}, {"modes", plan["modes"]}};
-      for (const auto* name : {"predicted_bytes", "measured_bytes"}) {
-        if (plan.contains(name)) kept[name] = plan[name];
-      }
-      entry["plans"].push_back(std::move(kept));
     }
     data["policies"].push_back(std::move(entry));
   }
@@ -169,8 +174,8 @@ std::size_t colour_of(const std::string& policy, std::size_t index) {
 
 std::string report_html(const RunResult& run) {
   const auto result = to_json(run);
-  return fill_page(kReportPage, {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
-                                 {"style", std::string(kReportStyle)},
+  return fill_page(report_page, {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
+                                 {"style", std::string(report_style)},
                                  {"conclusion", escape_html(conclusion(result))},
                                  {"facts", facts(result)},
                                  {"tiles", tiles(result)},
@@ -178,7 +183,7 @@ std::string report_html(const RunResult& run) {
                                  {"footer", footer(result)},
                                  {"data", script_safe_json(chart_data(run).dump(
                                               -1, ' ', true, json::error_handler_t::replace))},
-                                 {"script", std::string(kReportScript)}});
+                                 {"script", std::string(report_script)}});
 }
 
 }  // namespace pudica::train

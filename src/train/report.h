@@ -17,8 +17,8 @@ std::size_t colour_of(const std::string& policy, std::size_t index);
 
 // The fixed parts, made from src/train/report and src/report at build time. The page holds {{name}}
 // for each part that report_html fills in.
-extern const std::string_view kReportPage;
-extern const std::string_view kReportStyle;
-extern const std::string_view kReportScript;
+extern const std::string_view report_page;
+extern const std::string_view report_style;
+extern const std::string_view report_script;
 
 }  // namespace pudica::train

@@ -34,7 +34,7 @@ std::string duration_text(const std::optional<double>& seconds) {
 }
 
 std::string outcome_text(const json& policy) {
-  const auto status = policy["status"].get<std::string>();
+  auto status = policy["status"].get<std::string>();
   if (status == "ok" && policy["overruns"].get<std::int64_t>() > 0) return "over budget";
   if (status == "oom") return fmt::format("out of memory at step {}", policy["steps"].dump());
   return status;

@@ -1,8 +1,8 @@
 #include "train/worker_run.h"
 
 #include <chrono>
+#include <ctime>
 #include <optional>
-#include <time.h>
 #include <utility>
 
 #include <ATen/Context.h>

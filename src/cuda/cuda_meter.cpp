@@ -88,7 +88,10 @@ void CudaMeter::sample() {
   raise(pinned_peak_, pinned_bytes(stats));
 }
 
-void CudaMeter::note_gap() { raise(gap_at_cap_, reserved_.load() - in_use_.load()); }
+// With what torch is not told of the cap: it is no plan's either.
+void CudaMeter::note_gap() {
+  raise(gap_at_cap_, reserved_.load() - in_use_.load() + cap_.load() - limit_.load());
+}
 
 std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   const std::int64_t at_peak = std::max<std::int64_t>(0, pinned_peak_.load() - peak_.load());
@@ -109,12 +112,16 @@ void CudaMeter::set_fraction(double fraction) {
 }
 
 void CudaMeter::set_cap(std::int64_t cap_bytes, bool refuse) {
+  // Torch compares what it was asked for, and maps whole pages of expandable segments.
+  const bool pages = cap_bytes > 0 && Config::use_expandable_segments();
+  const auto page = static_cast<std::int64_t>(pages ? Config::large_segment_size() : 0);
+  limit_.store(pages ? std::max<std::int64_t>(1, cap_bytes - page) : cap_bytes);
   {
     const std::lock_guard lock(limit_mutex_);
     const bool limit = cap_bytes > 0;
     if (limit && !limited_.load()) users_fraction_ = fraction_ = inner_.getMemoryFraction(device_);
     if (limit || limited_.load()) {  // else the user's own fraction stays as it is
-      const double share = static_cast<double>(cap_bytes) / static_cast<double>(total_bytes_);
+      const double share = static_cast<double>(limit_.load()) / static_cast<double>(total_bytes_);
       set_fraction(limit ? std::min(users_fraction_, share) : users_fraction_);
     }
     limited_.store(limit);
@@ -191,7 +198,8 @@ CudaMeter::Room CudaMeter::make_room(std::int64_t bytes) {
   for (;;) {
     const std::int64_t pinned = pinned_bytes(inner_.getDeviceStats(device_));
     const bool expandable = Config::use_expandable_segments();
-    const std::int64_t missing = pinned + (expandable ? bytes : segment_bytes(bytes)) - cap_.load();
+    const std::int64_t missing =
+        pinned + (expandable ? bytes : segment_bytes(bytes)) - limit_.load();
     if (missing <= 0) return Room::kPerhaps;
     if (!expandable) {
       std::size_t largest_cached = 1;  // 0 would ask the device for what it has free

@@ -129,7 +129,7 @@ class CudaMeter final : public Meter {
 
   [[nodiscard]] bool is_doubtful(std::int64_t bytes) const {
     return reserved_.load(std::memory_order_relaxed) + segment_bytes(bytes) >
-           cap_.load(std::memory_order_relaxed);
+           limit_.load(std::memory_order_relaxed);
   }
   static bool is_capturing();
   [[nodiscard]] bool is_near_peak() const {
@@ -159,6 +159,7 @@ class CudaMeter final : public Meter {
   std::atomic<std::int64_t> gap_at_cap_{0};
   std::atomic<std::int64_t> events_{0};
   std::atomic<std::int64_t> cap_{0};
+  std::atomic<std::int64_t> limit_{0};  // what torch is told, so that the cap holds
   std::atomic<bool> refuse_{false};
   std::atomic<std::int64_t> overruns_{0};
   std::atomic<std::int64_t> refusals_{0};

@@ -43,6 +43,12 @@ class CudaBudgetTest : public CudaTest {
   static std::int64_t reserved() { return caching::getDeviceStats(0).reserved_bytes[kAll].current; }
   static std::int64_t active() { return caching::getDeviceStats(0).active_bytes[kAll].current; }
 
+  // Over what there was, and a page, which torch may map beyond what it is asked for.
+  void set_cap(std::int64_t mib, bool refuse) {
+    const std::int64_t page = expandable() ? 20 * kMiB : 0;
+    meter_->set_cap(begin_ + mib * kMiB + page, refuse);
+  }
+
   // What is revocable here: tensors, given up one a call, the first first.
   std::vector<at::Tensor> held_;
   int calls_ = 0;
@@ -91,20 +97,20 @@ TEST_F(CudaBudgetTest, NothingIsRevokedWhereTheAllocatorsCacheWillDo) {
   give_up_one_a_call();
   held_.push_back(bytes(20 * kMiB));
   bytes(60 * kMiB);  // cached now
-  meter_->set_cap(begin_ + 100 * kMiB, /*refuse=*/true);
+  set_cap(100, /*refuse=*/true);
   const at::Tensor other = bytes(70 * kMiB);  // fits none of the cached, which go back first
   EXPECT_EQ(calls_, 0);
-  EXPECT_LE(reserved(), begin_ + 100 * kMiB);
+  EXPECT_LE(reserved(), meter_->cap_bytes());
 }
 
 TEST_F(CudaBudgetTest, RoomIsMadeForWhatDoesNotFit) {
   give_up_one_a_call();
   for (int i = 0; i < 4; ++i) held_.push_back(bytes(20 * kMiB));
-  meter_->set_cap(begin_ + 80 * kMiB, /*refuse=*/true);
+  set_cap(80, /*refuse=*/true);
   const at::Tensor wanted = bytes(40 * kMiB);
   EXPECT_EQ(calls_, 2);
   EXPECT_EQ(held_.size(), 2U);
-  EXPECT_LE(reserved(), begin_ + 80 * kMiB);
+  EXPECT_LE(reserved(), meter_->cap_bytes());
   EXPECT_EQ(meter_->overruns(), 0);
 }
 
@@ -124,7 +130,7 @@ TEST_F(CudaBudgetTest, HolesAreNoEndWhileSomethingIsLeftToGiveBack) {
 TEST_F(CudaBudgetTest, SoftGoesOverWhenNothingIsLeftAndSaysSo) {
   give_up_one_a_call();
   const std::int64_t overruns = meter_->overruns();
-  meter_->set_cap(begin_ + 30 * kMiB, /*refuse=*/false);
+  set_cap(30, /*refuse=*/false);
   const at::Tensor over = bytes(50 * kMiB);
   EXPECT_EQ(meter_->overruns(), overruns + 1);
   EXPECT_GE(reserved(), begin_ + 50 * kMiB);
@@ -135,20 +141,20 @@ TEST_F(CudaBudgetTest, SoftGoesOverWhenNothingIsLeftAndSaysSo) {
 
 TEST_F(CudaBudgetTest, HardThrowsTorchsErrorAndGoesOnCounting) {
   give_up_one_a_call();
-  meter_->set_cap(begin_ + 30 * kMiB, /*refuse=*/true);
+  set_cap(30, /*refuse=*/true);
   const std::int64_t refusals = meter_->refusals();
   const std::int64_t in_use = meter_->in_use_bytes();
   EXPECT_THROW(bytes(50 * kMiB), c10::OutOfMemoryError);
   EXPECT_EQ(meter_->refusals(), refusals + 1);
   EXPECT_EQ(meter_->in_use_bytes(), in_use);
-  EXPECT_LE(reserved(), begin_ + 30 * kMiB);
+  EXPECT_LE(reserved(), meter_->cap_bytes());
   const at::Tensor fits = bytes(20 * kMiB);
   EXPECT_GT(meter_->in_use_bytes(), in_use);
 }
 
 TEST_F(CudaBudgetTest, TheUsersOwnLimitComesBack) {
   caching::setMemoryFraction(0.5, 0);
-  meter_->set_cap(begin_ + 30 * kMiB, /*refuse=*/true);
+  set_cap(30, /*refuse=*/true);
   EXPECT_LT(caching::getMemoryFraction(0), 0.5);
   meter_->set_cap(0, false);
   EXPECT_EQ(caching::getMemoryFraction(0), 0.5);
@@ -165,13 +171,25 @@ TEST_F(CudaBudgetTest, WhoGivesBackHoldsNoLockOfTheAllocators) {
     held_.clear();
     return true;
   });
-  meter_->set_cap(begin_ + 24 * kMiB, /*refuse=*/true);
+  set_cap(24, /*refuse=*/true);
   const at::Tensor wanted = bytes(20 * kMiB);
   EXPECT_EQ(calls, 1);
 }
 
+TEST_F(CudaBudgetTest, PagesOfExpandableSegmentsStayUnderTheCapToo) {
+  give_up_one_a_call();
+  for (int i = 0; i < 30; ++i) held_.push_back(bytes(7 * kMiB));
+  const std::int64_t cap = reserved() + 5 * kMiB;
+  meter_->set_cap(cap, /*refuse=*/true);
+  meter_->reset_peak();
+  for (const int size : {3, 9, 17, 26, 11, 5, 40}) {
+    const at::Tensor wanted = bytes(size * kMiB);
+    ASSERT_LE(meter_->cache_bytes()->reserved_peak_bytes, cap) << size;
+  }
+}
+
 TEST_F(CudaBudgetTest, TheGapIsWhatCannotBeGivenBack) {
-  meter_->set_cap(begin_ + 400 * kMiB, /*refuse=*/true);
+  set_cap(400, /*refuse=*/true);
   std::vector<at::Tensor> all;
   for (int i = 0; i < 40; ++i) all.push_back(bytes(4 * kMiB));
   for (std::size_t i = 0; i < all.size(); ++i) {

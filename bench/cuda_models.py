@@ -1,0 +1,133 @@
+"""Models and batches for cuda_budgets.py: sizes of real ones, weights that nobody trained."""
+
+import csv
+import pathlib
+import random
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def _encoder(**sizes):
+    import transformers
+
+    return transformers.BertForSequenceClassification, transformers.BertConfig(**sizes)
+
+
+def _gpt2():
+    import transformers
+
+    return transformers.GPT2LMHeadModel, transformers.GPT2Config(
+        n_embd=1024, n_layer=24, n_head=16, use_cache=False)
+
+
+def _t5():
+    import transformers
+
+    return transformers.T5ForConditionalGeneration, transformers.T5Config(
+        d_model=768, d_ff=3072, num_layers=12, num_heads=12, use_cache=False)
+
+
+def _llama(**sizes):
+    import torch
+    import transformers
+
+    return transformers.LlamaForCausalLM, transformers.LlamaConfig(
+        vocab_size=32000, use_cache=False, dtype=torch.bfloat16, **sizes)
+
+
+SEVEN = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+         "num_attention_heads": 32}
+ONE = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+       "num_attention_heads": 32, "num_key_value_heads": 4}
+CONFIGS = {
+    "bert-base": _encoder,
+    "bert-large": lambda: _encoder(hidden_size=1024, num_hidden_layers=24,
+                                   num_attention_heads=16, intermediate_size=4096),
+    "gpt2-medium": _gpt2,
+    "t5-base": _t5,
+    "llama-1b": lambda: _llama(**ONE),
+    "llama-7b": lambda: _llama(**SEVEN),
+    "lora-7b": lambda: _llama(**SEVEN),
+}
+
+
+def add_adapters(model, rank=16):
+    """LoRA on the projections of queries and values; all else is frozen."""
+    import torch
+    from torch import nn
+
+    class Adapted(nn.Module):
+        def __init__(self, linear):
+            super().__init__()
+            self.linear = linear
+            kind = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+            self.down = nn.Parameter(torch.zeros(rank, linear.in_features, **kind))
+            self.up = nn.Parameter(torch.zeros(linear.out_features, rank, **kind))
+
+        def forward(self, x):
+            return self.linear(x) + (x @ self.down.t()) @ self.up.t()
+
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        attention.q_proj = Adapted(attention.q_proj)
+        attention.v_proj = Adapted(attention.v_proj)
+
+
+def build(name):
+    """(model on cuda in training mode, optimizer)."""
+    import torch
+
+    kind, config = CONFIGS[name]()
+    with torch.device("meta"):
+        model = kind(config)
+    if config.dtype == torch.bfloat16:
+        model = model.to(torch.bfloat16)
+    model = model.to_empty(device="cuda")
+    if name.startswith("lora"):
+        add_adapters(model)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    large = name == "llama-7b"  # whose moments would not fit with it
+    optimizer = torch.optim.SGD(trained, lr=1e-4) if large else torch.optim.AdamW(trained, lr=1e-4)
+    return model.train(), optimizer
+
+
+def loss_of(model, name, shape):
+    import torch
+
+    batch, length, *target = shape
+    words = torch.zeros(batch, length, dtype=torch.long, device="cuda")
+    if name.startswith("bert"):
+        return model(input_ids=words, labels=words[:, 0]).loss
+    if name == "t5-base":
+        labels = torch.zeros(batch, target[0] if target else length, dtype=torch.long,
+                             device="cuda")
+        return model(input_ids=words, labels=labels).loss
+    return model(input_ids=words, labels=words).loss
+
+
+def lengths_of(data):
+    """Of the examples, [source] or [source, target]."""
+    with open(ROOT / "data" / data, encoding="ascii") as file:
+        rows = list(csv.DictReader(file))
+    columns = ["src_len", "tgt_len"] if "src_len" in rows[0] else ["len"]
+    return [[int(row[column]) for column in columns] for row in rows]
+
+
+def shapes_of(cell):
+    """(batch, longest source, longest target) of each step; `tokens`: as many examples as fit into
+    so many tokens, of like lengths."""
+    draw = random.Random(cell["seed"])
+    examples = lengths_of(cell["data"])
+    scale = cell.get("scale", 1)
+    shapes = []
+    for _ in range(cell["steps"]):
+        if tokens := cell.get("tokens"):
+            pool = sorted(draw.choices(examples, k=64))
+            longest = max(1, pool[draw.randrange(len(pool))][0])
+            count = max(1, tokens // longest)
+            shapes.append((count, longest))
+            continue
+        drawn = draw.choices(examples, k=cell["batch"])
+        shapes.append((cell["batch"], *(max(8, scale * max(part)) for part in zip(*drawn))))
+    return shapes if cell["model"] == "t5-base" else [shape[:2] for shape in shapes]

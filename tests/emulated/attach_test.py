@@ -140,3 +140,19 @@ print(json.dumps([stats["steps"], stats["failures"], stats["last_step"]["peak_by
 """, PUDICA_EMULATED_DEVICES="2")
     steps, failures, peak = seen
     assert steps == 3 and failures == 0 and peak > 0
+
+
+def test_a_training_takes_the_same_bytes_each_time(tmp_path):
+    """And so a card's can be laid beside it: scripts/gpu_check."""
+    program = str(ROOT / "scripts/lib/gpu_steps.py")
+    path = str(ROOT / "python")
+    files = [str(tmp_path / name) for name in ("first.json", "second.json")]
+    for file in files:
+        subprocess.run([str(ROOT / "scripts" / "emulated"), "--card", "H100", sys.executable,
+                        program, "train", file], check=True, timeout=240,
+                       env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run([sys.executable, program, "table", *files], text=True,
+                          capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert "0 of 40 steps took other bytes" in done.stdout
+    assert " 0 over the budget by reserved bytes; 0 failures" in done.stdout

@@ -24,6 +24,12 @@ constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::
 
 std::array<std::atomic<CudaMeter*>, kMostDevices> meters{};  // leaked: they outlive the allocator
 
+// Of expandable segments; 0: they are not.
+std::int64_t page_bytes() {
+  return Config::use_expandable_segments() ? static_cast<std::int64_t>(Config::large_segment_size())
+                                           : 0;
+}
+
 void raise(std::atomic<std::int64_t>& highest, std::int64_t value) {
   std::int64_t seen = highest.load(std::memory_order_relaxed);
   while (value > seen && !highest.compare_exchange_weak(seen, value)) {
@@ -88,10 +94,12 @@ void CudaMeter::sample() {
   raise(pinned_peak_, pinned_bytes(stats));
 }
 
-// With what torch is not told of the cap: it is no plan's either.
-void CudaMeter::note_gap() {
-  raise(gap_at_cap_, reserved_.load() - in_use_.load() + cap_.load() - limit_.load());
+bool CudaMeter::fits_in_pages(std::int64_t bytes) const {
+  const std::int64_t page = page_bytes();
+  return page > 0 && reserved_.load() + (bytes + page - 1) / page * page <= cap_.load();
 }
+
+void CudaMeter::note_gap() { raise(gap_at_cap_, reserved_.load() - in_use_.load()); }
 
 std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   const std::int64_t at_peak = std::max<std::int64_t>(0, pinned_peak_.load() - peak_.load());
@@ -101,7 +109,7 @@ std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   out.active_peak_bytes = std::max(active_peak_.load(), peak_.load());
   out.gap_bytes = std::max(at_peak, gap_at_cap_.load());
   out.reached_cap = gap_at_cap_.load() > 0;
-  out.expandable = Config::use_expandable_segments();
+  out.page_bytes = page_bytes();
   return out;
 }
 
@@ -113,9 +121,7 @@ void CudaMeter::set_fraction(double fraction) {
 
 void CudaMeter::set_cap(std::int64_t cap_bytes, bool refuse) {
   // Torch compares what it was asked for, and maps whole pages of expandable segments.
-  const bool pages = cap_bytes > 0 && Config::use_expandable_segments();
-  const auto page = static_cast<std::int64_t>(pages ? Config::large_segment_size() : 0);
-  limit_.store(pages ? std::max<std::int64_t>(1, cap_bytes - page) : cap_bytes);
+  limit_.store(cap_bytes > 0 ? std::max<std::int64_t>(1, cap_bytes - page_bytes()) : cap_bytes);
   {
     const std::lock_guard lock(limit_mutex_);
     const bool limit = cap_bytes > 0;

@@ -119,7 +119,7 @@ class CudaMeter final : public Meter {
         wanted *= 2;
       }
     }
-    if (refuse_.load() || !limits()) {
+    if ((refuse_.load() && !fits_in_pages(bytes)) || !limits()) {
       refusals_.fetch_add(1);
       return allocate();  // throws the allocator's own words
     }
@@ -131,6 +131,8 @@ class CudaMeter final : public Meter {
     return reserved_.load(std::memory_order_relaxed) + segment_bytes(bytes) >
            limit_.load(std::memory_order_relaxed);
   }
+  // Below the cap after all, though not below what torch is told of it.
+  [[nodiscard]] bool fits_in_pages(std::int64_t bytes) const;
   static bool is_capturing();
   [[nodiscard]] bool is_near_peak() const {
     const std::int64_t peak = peak_.load(std::memory_order_relaxed);

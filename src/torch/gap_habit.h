@@ -31,8 +31,9 @@ class GapHabit {
   // Whether holes beside `peak_bytes` in use may take it over the cap, twice what was seen or what
   // is usual: then layers are kept such that they can be given up.
   [[nodiscard]] bool may_not_fit(std::int64_t peak_bytes, std::int64_t cap_bytes,
-                                 bool expandable) const {
-    const std::int64_t usual = cap_bytes / (expandable ? kUsualShareOfPages : kUsualShare);
+                                 std::int64_t page_bytes) const {
+    const std::int64_t usual =
+        page_bytes > 0 ? cap_bytes / kUsualShareOfPages + 2 * page_bytes : cap_bytes / kUsualShare;
     return cap_bytes > 0 && peak_bytes + std::max(usual, 2 * left_free_) > cap_bytes;
   }
   // So much that another setting of the allocator is worth a word.

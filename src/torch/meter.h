@@ -42,7 +42,9 @@ struct CacheBytes {
   // and holes between them. Measured where the peak was, and where the cap was reached.
   std::int64_t gap_bytes = 0;
   bool reached_cap = false;  // room had to be made, or the cache given back
-  bool expandable = false;   // segments grow and shrink by pages: holes hardly matter
+  // > 0: segments grow and shrink by pages of so many bytes. Holes hardly matter then, and one page
+  // of the cap is never used: the allocator maps whole ones.
+  std::int64_t page_bytes = 0;
 };
 
 // Counts bytes in use; enforces a cap by asking for room first. Thread-safe.

@@ -116,10 +116,11 @@ void Session::begin_step(const ShapeKey& shape) {
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
+  budget_of_step_ = options_.budget_bytes;
   const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
   context_ = {shape,
               Bytes(meter_.in_use_bytes() - returning),
-              options_.budget_bytes - Bytes(gap_.bytes()),
+              options_.budget_bytes - left_free_bytes(),
               gradients_present(),
               Bytes(returning),
               shared_backward_.waiting(),
@@ -237,7 +238,7 @@ StepReport Session::end_step() {
   report.plan = decision_.plan;
   report.base_bytes = context_.base_bytes;
   report.peak_bytes = Bytes(meter_.peak_bytes());
-  report.budget_bytes = context_.budget_bytes + Bytes(gap_.bytes());
+  report.budget_bytes = budget_of_step_;
   report_cache(report);
   report.layer_calls = static_cast<std::int64_t>(calls_.size());
   report.recomputed_layers = state_->recomputes();

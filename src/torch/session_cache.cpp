@@ -1,4 +1,6 @@
 // The session's part for devices whose allocator caches: what it keeps beside the bytes in use.
+#include <algorithm>
+
 #include "base/log.h"
 #include "torch/session.h"
 
@@ -15,7 +17,7 @@ void Session::prepare_cache() {
   const Plan* const plan = decision_.plan.get();
   const bool unsure = plan == nullptr || plan->revocable || reached_cap_;
   leaves_doubt_ = plan != nullptr &&
-                  gap_.may_not_fit(plan->predicted_peak_bytes.count(), budget, cache->expandable);
+                  gap_.may_not_fit(plan->predicted_peak_bytes.count(), budget, cache->page_bytes);
   constexpr std::int64_t kWorthwhileShare = 16;
   const bool much = cache->reserved_bytes - meter_.in_use_bytes() > budget / kWorthwhileShare;
   if (!unsure || !much) return;
@@ -23,8 +25,15 @@ void Session::prepare_cache() {
   reserved_before_ = meter_.cache_bytes()->reserved_bytes;
 }
 
+// Of the budget, for what the allocator cannot use or give back.
+Bytes Session::left_free_bytes() const {
+  const auto cache = meter_.cache_bytes();
+  if (!cache || options_.budget_bytes <= Bytes(0)) return Bytes(0);
+  return Bytes(std::min(gap_.bytes() + cache->page_bytes, options_.budget_bytes.count() / 2));
+}
+
 void Session::advise(const CacheBytes& cache) {
-  if (cache.expandable || told_of_holes_ || !gap_.is_dear(meter_.cap_bytes())) return;
+  if (cache.page_bytes > 0 || told_of_holes_ || !gap_.is_dear(meter_.cap_bytes())) return;
   told_of_holes_ = true;
   log_warn("holes between the segments of torch's CUDA allocator take " +
            format_bytes(Bytes(gap_.bytes())) + " of the budget of " +

@@ -156,3 +156,25 @@ def test_a_training_takes_the_same_bytes_each_time(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "0 of 40 steps took other bytes" in done.stdout
     assert " 0 over the budget by reserved bytes; 0 failures" in done.stdout
+
+
+@pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+def test_whatever_happens_on_the_card_nothing_is_lost(mode, allocator):
+    """Failing allocations, others on the card, streams that lag, exceptions, budgets that move."""
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "emulated"), "--card", "T4", sys.executable,
+         str(ROOT / "tests/emulated/random_steps.py"), "120", "3", mode],
+        text=True, capture_output=True, check=False, timeout=240,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTORCH_ALLOC_CONF": allocator,
+             "PUDICA_EMULATED_BYTES": str(1800 << 20), "PUDICA_EMULATED_ORDER": "clock",
+             "PUDICA_EMULATED_FREED": "fault",
+             "PUDICA_EMULATED_FAIL_MALLOC": ",".join(map(str, range(7, 400, 37)))})
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["failures"] == 0 and seen["out_of_memory"] == 0 and seen["overruns"] == 0
+    assert seen["over"] == 0, "by what is reserved"
+    assert seen["failing"] > 0 and seen["recomputed"] > 0
+    assert seen["fraction"] == 1, "the user's own limit is back"
+    if allocator:
+        assert seen["in_use"] == seen["active"], "no drift"

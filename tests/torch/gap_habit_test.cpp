@@ -47,11 +47,11 @@ TEST(GapHabit, PredictsWhatWillBeReserved) {
 
 TEST(GapHabit, DoubtsWhereHolesMayTakeAPlanOverTheCap) {
   hooks::GapHabit habit;
-  EXPECT_TRUE(habit.may_not_fit(20000, kCap, /*expandable=*/false));
-  EXPECT_FALSE(habit.may_not_fit(20000, kCap, /*expandable=*/true));
-  EXPECT_TRUE(habit.may_not_fit(25000, kCap, /*expandable=*/true));
+  EXPECT_TRUE(habit.may_not_fit(20000, kCap, /*page_bytes=*/0));
+  EXPECT_FALSE(habit.may_not_fit(20000, kCap, /*page_bytes=*/100));
+  EXPECT_TRUE(habit.may_not_fit(25000, kCap, /*page_bytes=*/100));
   habit.note(4000, 21000, kCap);
-  EXPECT_TRUE(habit.may_not_fit(20000, kCap, /*expandable=*/true)) << "twice what was seen";
+  EXPECT_TRUE(habit.may_not_fit(20000, kCap, /*page_bytes=*/100)) << "twice what was seen";
   EXPECT_TRUE(habit.is_dear(kCap));
 }
 
@@ -59,7 +59,7 @@ TEST(GapHabit, WithoutABudgetNothingIsLeftFree) {
   hooks::GapHabit habit;
   habit.note(500, 20000, 0);
   EXPECT_EQ(habit.bytes(), 0);
-  EXPECT_FALSE(habit.may_not_fit(20000, 0, false));
+  EXPECT_FALSE(habit.may_not_fit(20000, 0, 0));
 }
 
 }  // namespace

@@ -222,7 +222,9 @@ def totals_of(cells):
             way["time_of_plain"].append(run["time_of_plain"])
     for way in totals.values():
         times = way["time_of_plain"]
-        way["time_of_plain"] = statistics.median(times) if times else None
+        if len(times) > 1:
+            low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
+            way["time_of_plain"] = {"median": middle, "quartiles": [low, high]}
     return totals
 
 

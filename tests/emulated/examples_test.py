@@ -43,4 +43,6 @@ def test_the_trainer_stays_within_its_budget_by_recomputing(tmp_path):
 ])
 def test_the_others_recompute_there(name, arguments, tmp_path):
     said = on_device(tmp_path, name, *arguments)
-    assert re.search(r"[1-9]\d* of \d layers recomputed|[1-9]\d* recomputed in part", said), said
+    # By the plan's words or, where the last step was still learning, by what it did.
+    assert re.search(r"[1-9]\d* of \d layers recomputed|[1-9]\d* recomputed in part"
+                     r"|'recomputed_layers': [1-9]", said), said

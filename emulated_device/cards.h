@@ -30,6 +30,12 @@ struct Limits {
   int blocks;              // a multiprocessor
 };
 
+// The same on all of them.
+constexpr int kBlockThreads = 1024;
+constexpr int kGridSide = 65535;  // of a grid's second and third side
+constexpr int kBlockSharedBytes = 49152;
+constexpr int kReservedSharedBytes = 1024;
+
 // nullptr: there is none of that name.
 const Card* find_card(const std::string& name);
 // For messages: all names.

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "emulated_device/address_space.h"
+#include "emulated_device/settings.h"
 #include "emulated_device/state.h"
 
 using namespace pudica::emulated;
@@ -60,7 +61,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-      *value = 1;
+      *value = settings().maps_pages ? 1 : 0;
       break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:

@@ -16,14 +16,10 @@ using namespace pudica::emulated;
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kBlockThreads = 1024;
 constexpr int kBlockDepth = 64;
-constexpr int kGridSide = 65535;
 constexpr int kRegisters = 65536;
 constexpr int kConstantBytes = 65536;
 constexpr int kCopyEngines = 3;
-constexpr std::size_t kBlockSharedBytes = 49152;
-constexpr std::size_t kReservedSharedBytes = 1024;
 
 bool is_device(int device) { return device >= 0 && device < settings().devices; }
 

@@ -10,6 +10,7 @@
 #include "emulated_device/address_space.h"
 #include "emulated_device/costs.h"
 #include "emulated_device/counts.h"
+#include "emulated_device/fat_binary.h"
 #include "emulated_device/settings.h"
 #include "emulated_device/state.h"
 #include "emulated_device/streams.h"
@@ -18,10 +19,6 @@ using namespace pudica::emulated;
 
 namespace {
 
-constexpr unsigned kBlockThreads = 1024;
-constexpr unsigned kGridSide = 65535;
-constexpr int kBlockSharedBytes = 49152;
-constexpr int kReservedSharedBytes = 1024;
 constexpr int kRegistersPerThread = 32;
 constexpr std::size_t kSymbolBytes = 1 << 20;
 
@@ -34,10 +31,10 @@ struct Call {
 thread_local std::vector<Call> calls;
 
 bool is_valid(dim3 grid, dim3 block) {
-  const bool grid_fits =
-      grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y <= kGridSide && grid.z <= kGridSide;
+  const bool grid_fits = grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.y <= unsigned{kGridSide} &&
+                         grid.z <= unsigned{kGridSide};
   const unsigned threads = block.x * block.y * block.z;
-  return grid_fits && threads > 0 && threads <= kBlockThreads;
+  return grid_fits && threads > 0 && threads <= unsigned{kBlockThreads};
 }
 
 // A symbol of the device's has memory of its own here.
@@ -50,19 +47,44 @@ void* symbol_memory(const void* symbol) {
   return found;
 }
 
+// Which binary a kernel came in.
+class Kernels {
+ public:
+  void add(const void* function, const FatBinary& binary) {
+    const Guard guard(mutex_);
+    binaries_[function] = &binary;
+  }
+  int capability_of(const void* function) {
+    const int card = settings().card.capability;
+    const Guard guard(mutex_);
+    const auto found = binaries_.find(function);
+    return found == binaries_.end() ? card : found->second->capability_for(card);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, const FatBinary*> binaries_;
+};
+
+Kernels& kernels() {
+  static auto* all = new Kernels;  // leaked: libraries are unloaded after static objects
+  return *all;
+}
+
 }  // namespace
 
 extern "C" {
 
 // Programs hand their kernels in when they are loaded.
-void** __cudaRegisterFatBinary(void*) {
-  static void* handle = nullptr;
-  return &handle;
+void** __cudaRegisterFatBinary(void* wrapper) {
+  return reinterpret_cast<void**>(new FatBinary(wrapper));
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
-void __cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, void*,
-                            void*, int*) {}
+void __cudaRegisterFunction(void** binary, const char* function, char*, const char*, int, void*,
+                            void*, void*, void*, int*) {
+  kernels().add(function, *reinterpret_cast<const FatBinary*>(binary));
+}
 void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
 void __cudaRegisterManagedVar(void**, void**, char*, const char*, int, std::size_t, int, int) {}
 char __cudaInitModule(void**) { return 1; }
@@ -113,11 +135,11 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
   return cudaLaunchKernel(kernel, grid, block, args, shared, stream);
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = cudaFuncAttributes{};
-  attributes->maxThreadsPerBlock = static_cast<int>(kBlockThreads);
+  attributes->maxThreadsPerBlock = kBlockThreads;
   attributes->numRegs = kRegistersPerThread;
-  attributes->ptxVersion = attributes->binaryVersion = settings().card.capability;
+  attributes->ptxVersion = attributes->binaryVersion = kernels().capability_of(function);
   attributes->maxDynamicSharedSizeBytes = kBlockSharedBytes;
   return cudaSuccess;
 }

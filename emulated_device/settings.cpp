@@ -94,6 +94,7 @@ Settings read() {
   read.seed = static_cast<std::uint64_t>(number("PUDICA_EMULATED_SEED", 1, {0, 1e15}));
   read.freed = static_cast<Freed>(choice("PUDICA_EMULATED_FREED", {"reuse", "fault"}));
   read.refused_mallocs = numbers("PUDICA_EMULATED_FAIL_MALLOC");
+  read.maps_pages = number("PUDICA_EMULATED_PAGES", 1, {0, 1}) != 0;
   read.log_stubs = number("PUDICA_EMULATED_LOG", 0, {0, 1}) != 0;
   return read;
 }

@@ -39,6 +39,7 @@ struct Settings {
   Freed freed = Freed::kReuse;  // PUDICA_EMULATED_FREED: reuse or fault
   // PUDICA_EMULATED_FAIL_MALLOC: which requests for memory of a device are refused, from 1 on.
   std::set<std::uint64_t> refused_mallocs;
+  bool maps_pages = true;  // PUDICA_EMULATED_PAGES=0: as a driver without virtual memory
   bool log_stubs = false;  // PUDICA_EMULATED_LOG=1: names what is called and does nothing
 };
 

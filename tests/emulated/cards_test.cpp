@@ -61,5 +61,14 @@ TEST_F(Cards, RunALayerForwardAndBackward) {
   EXPECT_GT(counts().products, before.products);
 }
 
+// Sorts its words by a library that chooses its kernels by the card.
+TEST_F(Cards, RunAnEmbeddingsBackward) {
+  const auto there = at::TensorOptions().device(at::kCUDA);
+  const at::Tensor weight = at::zeros({100, 16}, there).set_requires_grad(true);
+  const at::Tensor words = at::zeros({8, 512}, there.dtype(at::kLong));
+  at::embedding(weight, words).pow(2).mean().backward();
+  EXPECT_EQ(weight.grad().sizes(), weight.sizes());
+}
+
 }  // namespace
 }  // namespace pudica::testing

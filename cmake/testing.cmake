@@ -61,13 +61,9 @@ function(pudica_run_emulated program)
   set_property(TARGET ${program} PROPERTY CROSSCOMPILING_EMULATOR)
 endfunction()
 
-# The Python that tests run with: what PUDICA_PYTHON (variable or environment) names, else the
-# system's.
+# The Python that tests run with: what PUDICA_PYTHON names, else the system's.
 function(pudica_test_python result)
   set(python "${PUDICA_PYTHON}")
-  if(NOT python)
-    set(python "$ENV{PUDICA_PYTHON}")
-  endif()
   if(NOT python)
     set(python python3)
   endif()

@@ -7,6 +7,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 
+#include "base/atomic_max.h"
 #include "torch/forward_account.h"
 #include "torch/meter.h"
 #include "torch/new_memory.h"
@@ -38,7 +39,7 @@ class CpuMeter final : public Meter {
   [[nodiscard]] bool has_counted(const c10::DataPtr& data) const override;
   void add_uncounted(std::int64_t bytes) override {
     const std::int64_t now = in_use_.fetch_add(bytes) + bytes;
-    raise_peak(now);
+    raise_to(peak_, now);
   }
 
   void begin_forward() override { forwards_.begin(); }
@@ -57,7 +58,7 @@ class CpuMeter final : public Meter {
       make_room(bytes);
       now = in_use_.load();
     }
-    raise_peak(now);
+    raise_to(peak_, now);
     record(bytes, nullptr);
   }
 
@@ -70,12 +71,6 @@ class CpuMeter final : public Meter {
 
  private:
   static constexpr std::int64_t kNoCap = INT64_MAX;
-
-  void raise_peak(std::int64_t now) {
-    std::int64_t seen = peak_.load(std::memory_order_relaxed);
-    while (now > seen && !peak_.compare_exchange_weak(seen, now)) {
-    }
-  }
 
   void record(std::int64_t delta, const void* data) {
     if (recorder_.any() && this_thread_is_recorded()) recorder_.event(delta, data);

@@ -9,6 +9,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "base/atomic_max.h"
+
 namespace pudica::hooks {
 namespace {
 
@@ -149,9 +151,7 @@ bool HostPool::take(std::int64_t bytes) {
   do {
     if (before + bytes > capacity_bytes_) return false;
   } while (!in_use_bytes_.compare_exchange_weak(before, before + bytes));
-  std::int64_t peak = peak_bytes_.load();
-  while (before + bytes > peak && !peak_bytes_.compare_exchange_weak(peak, before + bytes)) {
-  }
+  raise_to(peak_bytes_, before + bytes);
   return true;
 }
 

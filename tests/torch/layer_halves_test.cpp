@@ -79,6 +79,18 @@ class LayerHalvesTest : public ::testing::Test {
     return gradients;
   }
 
+  // A step of one layer, of a class that nobody vouches for.
+  void train_unproven(const LayerFunction& function, const at::Tensor& x) {
+    handle_->begin_step(ShapeKey{1, 4});
+    LayerOptions options;
+    options.unproven = true;
+    ASSERT_TRUE(handle_->enter_layer(function, {x}, options));
+    const at::Tensor y = function({x})[0];
+    handle_->leave_layer({y});
+    torch::autograd::backward({y.sum()});
+    report_ = handle_->end_step();
+  }
+
   std::shared_ptr<FixedPolicy> policy_;
   std::unique_ptr<ToyModel> model_;
   std::unique_ptr<Handle> handle_;
@@ -209,20 +221,10 @@ TEST_F(LayerHalvesTest, WhatHasNotPassedItsTrialIsNotRevoked) {
 TEST_F(LayerHalvesTest, AClassThatChangesItsArgumentsIsKept) {
   policy_->plan.default_mode = Mode::full();
   const at::Tensor weight = at::ones({4}).requires_grad_(true);
-  for (int step = 0; step < 2; ++step) {
-    handle_->begin_step(ShapeKey{1, 4});
-    at::Tensor x = at::ones({4});
-    const auto function = [weight](const std::vector<at::Tensor>& in) {
-      return std::vector<at::Tensor>{in[0].mul_(2) * weight};
-    };
-    LayerOptions options;
-    options.unproven = true;
-    ASSERT_TRUE(handle_->enter_layer(function, {x}, options));
-    const at::Tensor y = function({x})[0];
-    handle_->leave_layer({y});
-    torch::autograd::backward({y.sum()});
-    handle_->end_step();
-  }
+  const LayerFunction function = [weight](const std::vector<at::Tensor>& in) {
+    return std::vector<at::Tensor>{in[0].mul_(2) * weight};
+  };
+  for (int step = 0; step < 2; ++step) train_unproven(function, at::ones({4}));
   EXPECT_TRUE(at::equal(weight.grad(), at::full({4}, 4.0)));
   EXPECT_EQ(handle_->failures(), 0);
 }
@@ -252,15 +254,7 @@ TEST_F(LayerHalvesTest, AClassThatSavesWhatNobodyWroteReproducesItself) {
     return std::vector{HalfWritten::apply(in[0])};
   };
   for (int step = 0; step < 3; ++step) {
-    handle_->begin_step(ShapeKey{1, 4});
-    const at::Tensor x = at::ones({4}).requires_grad_(true) * 1.0;
-    LayerOptions options;
-    options.unproven = true;
-    ASSERT_TRUE(handle_->enter_layer(function, {x}, options));
-    const at::Tensor y = function({x})[0];
-    handle_->leave_layer({y});
-    torch::autograd::backward({y.sum()});
-    report_ = handle_->end_step();
+    train_unproven(function, at::ones({4}).requires_grad_(true) * 1.0);
   }
   EXPECT_EQ(report_.recomputed_layers, 1) << "the class is proven";
   EXPECT_EQ(handle_->failures(), 0);

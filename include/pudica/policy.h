@@ -53,6 +53,8 @@ struct StepContext {
   std::int32_t waiting_forwards = 0;
   std::int32_t following_forwards = 0;
   std::uint64_t step = 0;  // counted by the handle, from 1; 0: not told
+  // Of the user's budget, beside budget_bytes: what a caching allocator (CUDA) takes for itself.
+  Bytes allocator_bytes{0};
 
   [[nodiscard]] bool shares_backward() const {
     return waiting_forwards > 0 || following_forwards > 0;

@@ -50,8 +50,17 @@ std::int64_t room_of(const PlanRequest& request) {
                   request.most_bytes);
 }
 
+// The user's, and what of it was not to be had.
+std::string budget_text(const StepContext& context) {
+  std::string text = "budget " + format_bytes(context.budget_bytes + context.allocator_bytes);
+  if (context.allocator_bytes > Bytes(0)) {
+    text += " less " + format_bytes(context.allocator_bytes) + " for the allocator";
+  }
+  return text;
+}
+
 std::string budget_text(const PlanRequest& request) {
-  std::string text = "budget " + format_bytes(request.context.budget_bytes);
+  std::string text = budget_text(request.context);
   if (request.margin_bytes > Bytes(0)) {
     text += " less margin " + format_bytes(request.margin_bytes);
   }
@@ -136,8 +145,8 @@ void note_shortage(Plan& plan, const PlanRequest& request) {
                   budget_text(request) + (needs_margin ? " only without the margin" : "");
     return;
   }
-  plan.reason = "infeasible: the least peak of any plan is " + format_bytes(floor) + ", budget " +
-                format_bytes(request.context.budget_bytes) + ", short by " +
+  plan.reason = "infeasible: the least peak of any plan is " + format_bytes(floor) + ", " +
+                budget_text(request.context) + ", short by " +
                 format_bytes(floor - request.context.budget_bytes);
 }
 

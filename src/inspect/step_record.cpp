@@ -37,7 +37,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
     }
   }
   record.measured_bytes = outcome.peak_bytes;
-  record.budget_bytes = outcome.context.budget_bytes;
+  record.budget_bytes = outcome.context.budget_bytes + outcome.context.allocator_bytes;
   record.seconds = outcome.seconds;
   record.revocations = outcome.revocations;
   record.overrun = outcome.overrun;

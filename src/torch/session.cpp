@@ -116,16 +116,17 @@ void Session::begin_step(const ShapeKey& shape) {
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
-  budget_of_step_ = options_.budget_bytes;
+  const Bytes left_free = left_free_bytes();
   const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
   context_ = {shape,
               Bytes(meter_.in_use_bytes() - returning),
-              options_.budget_bytes - left_free_bytes(),
+              options_.budget_bytes - left_free,
               gradients_present(),
               Bytes(returning),
               shared_backward_.waiting(),
               shared_backward_.expected(),
-              step_};
+              step_,
+              left_free};
   decision_ = {};
   learn_late_times();
   const auto begin = Clock::now();
@@ -238,7 +239,7 @@ StepReport Session::end_step() {
   report.plan = decision_.plan;
   report.base_bytes = context_.base_bytes;
   report.peak_bytes = Bytes(meter_.peak_bytes());
-  report.budget_bytes = budget_of_step_;
+  report.budget_bytes = context_.budget_bytes + context_.allocator_bytes;
   report_cache(report);
   report.layer_calls = static_cast<std::int64_t>(calls_.size());
   report.recomputed_layers = state_->recomputes();

@@ -242,7 +242,6 @@ class Session final : public Handle {
   std::thread::id thread_;  // that began the step: layers of other threads just run
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
-  Bytes budget_of_step_{0};  // the user's; the policy's is less what the allocator takes
   std::int64_t reserved_before_ = 0;
   bool told_of_holes_ = false;
   bool reached_cap_ = false;   // in the step before

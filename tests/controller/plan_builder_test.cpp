@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace pudica {
@@ -81,6 +82,20 @@ TEST(PlanBuilder, AFloorThatFitsOnlyWithoutTheMarginIsFeasible) {
   const BuiltPlan built = build_plan(*planner, equal_layers(8), request, {});
   EXPECT_TRUE(built.plan.feasible);
   EXPECT_NE(built.plan.reason.find("only without the margin"), std::string::npos);
+}
+
+TEST(PlanBuilder, TheReasonNamesWhatTheAllocatorTakesOfTheBudget) {
+  const auto planner = make_planner({});
+  PlanRequest request = request_for(400);
+  request.context.allocator_bytes = Bytes(50 * kMiB);
+  const auto& fitting = build_plan(*planner, equal_layers(8), request, {}).plan;
+  EXPECT_THAT(fitting.reason,
+              ::testing::HasSubstr("budget 450.0 MiB less 50.0 MiB for the allocator"));
+  request.context.budget_bytes = Bytes(150 * kMiB);
+  const auto& short_of = build_plan(*planner, equal_layers(8), request, {}).plan;
+  EXPECT_FALSE(short_of.feasible);
+  EXPECT_THAT(short_of.reason,
+              ::testing::HasSubstr("budget 200.0 MiB less 50.0 MiB for the allocator, short by"));
 }
 
 // Where plans were passed over for what they were measured to need, the margin is not what lacks.

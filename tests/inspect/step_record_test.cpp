@@ -54,6 +54,12 @@ TEST(StepRecord, HasTheFieldsOfTheSchemaInOrder) {
             R"("overrun":false})");
 }
 
+TEST(StepRecord, TheBudgetIsTheUsersWithWhatTheAllocatorTakes) {
+  StepOutcome outcome = outcome_with_plan();
+  outcome.context.allocator_bytes = Bytes(5000);
+  EXPECT_EQ(make_step_record("r", 0, outcome, {}).budget_bytes, Bytes(705000));
+}
+
 TEST(StepRecord, StepWithoutPlanHasNulls) {
   StepOutcome outcome = outcome_with_plan();
   outcome.plan = nullptr;

@@ -2,7 +2,8 @@
 the emulated one. Plans hang on seconds of the operators' clock, so that both make the same.
 
     gpu_steps.py train FILE          trains on the device that there is, writes what each step took
-    gpu_steps.py table REAL EMULATED prints both side by side; fails where bytes in use differ
+    gpu_steps.py table REAL EMULATED prints both side by side and in how many steps bytes in use
+                                     differ; fails where a step went over its budget
 """
 
 import json

@@ -1,14 +1,12 @@
 """pudica.attach on the emulated device: budgets on what torch's allocator has reserved."""
 
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
+from emulated_run import ROOT, emulated
 
 COMMON = """
 import json, random, sys
@@ -31,13 +29,9 @@ def bytes_of(kind, what="peak"):
 """
 
 
-def emulated(code, *arguments, **environment):
-    """What the last line that it prints says in JSON."""
-    path = f"{ROOT / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "emulated"), sys.executable, "-c", COMMON + code, *arguments],
-        text=True, capture_output=True, check=False, timeout=240,
-        env={**os.environ, "PYTHONPATH": path, **environment})
+def said(code, *arguments, **environment):
+    """What the last line that a program prints says in JSON."""
+    done = emulated(sys.executable, "-c", COMMON + code, *arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -74,11 +68,11 @@ print(json.dumps({"over": over, "planned": planned, "far": far, "stats": stats,
 """
 
 
-@pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("allocator", ["", "expandable_segments:False"])
 @pytest.mark.parametrize("dropout", ["0.1", "0"])
 @pytest.mark.parametrize("mode", ["soft", "hard"])
 def test_what_is_reserved_stays_within_the_budget(mode, dropout, allocator):
-    seen = emulated(BUDGETS, mode, dropout, PYTORCH_ALLOC_CONF=allocator,
+    seen = said(BUDGETS, mode, dropout, PYTORCH_ALLOC_CONF=allocator,
                     PUDICA_EMULATED_CARD="A100-40")
     assert seen["over"] == 0
     assert seen["stats"]["overruns"] == 0
@@ -89,21 +83,27 @@ def test_what_is_reserved_stays_within_the_budget(mode, dropout, allocator):
     assert seen["fraction"] == 1, "the user's own limit is back"
 
 
-def test_segments_are_expandable_when_asked_for():
-    seen = emulated("""
+@pytest.mark.parametrize(("words", "allocator", "expandable"), [
+    ("", "", True),
+    ("", "max_split_size_mb:200", True),
+    ("", "expandable_segments:False", False),
+    ('allocator="expandable"', "expandable_segments:False,max_split_size_mb:200", True)])
+def test_segments_are_expandable_under_a_budget_unless_the_user_says_no(words, allocator,
+                                                                        expandable):
+    seen = said(f"""
 model = encoder(0.1)
-pudica.attach(model, budget="8GiB", allocator="expandable")
-before = bytes_of("reserved", "current")
+pudica.attach(model, budget="8GiB", {words})
 more = torch.empty(33 << 20, dtype=torch.uint8, device="cuda")
 segments = [s["is_expandable"] for s in torch.cuda.memory_snapshot()
             if s["total_size"] >= 33 << 20]
-print(json.dumps(segments))
-""")
-    assert seen == [True]
+split = torch.cuda.memory._snapshot()["allocator_settings"]["max_split_size"]
+print(json.dumps([segments, split]))
+""", PYTORCH_ALLOC_CONF=allocator)
+    assert seen == [[expandable], 200 << 20 if "max_split" in allocator else -1]
 
 
 def test_another_backend_is_refused_with_the_remedy():
-    seen = emulated("""
+    seen = said("""
 model = encoder(0.1)
 try:
     pudica.attach(model, budget="8GiB")
@@ -115,7 +115,7 @@ except pudica.AttachError as error:
 
 
 def test_auto_is_of_what_this_process_could_get():
-    seen = emulated("""
+    seen = said("""
 others = torch.cuda.mem_get_info()[1] // 2
 import ctypes
 pointer = ctypes.c_void_p()
@@ -130,7 +130,7 @@ print(json.dumps([handle.budget, torch.cuda.mem_get_info()[1], others]))
 
 
 def test_a_device_without_an_index_is_the_current_one():
-    seen = emulated("""
+    seen = said("""
 torch.cuda.set_device(1)
 model = encoder(0.1)
 handle = pudica.attach(model, budget="8GiB")
@@ -146,13 +146,11 @@ print(json.dumps([stats["steps"], stats["failures"], stats["last_step"]["peak_by
 
 def test_a_training_takes_the_same_bytes_each_time(tmp_path):
     """And so a card's can be laid beside it: scripts/gpu_check."""
-    program = str(ROOT / "scripts/lib/gpu_steps.py")
-    path = str(ROOT / "python")
-    files = [str(tmp_path / name) for name in ("first.json", "second.json")]
+    program = ROOT / "scripts/lib/gpu_steps.py"
+    files = [tmp_path / name for name in ("first.json", "second.json")]
     for file in files:
-        subprocess.run([str(ROOT / "scripts" / "emulated"), "--card", "H100", sys.executable,
-                        program, "train", file], check=True, timeout=240,
-                       env={**os.environ, "PYTHONPATH": path})
+        done = emulated("--card", "H100", sys.executable, program, "train", file)
+        assert done.returncode == 0, done.stderr
     done = subprocess.run([sys.executable, program, "table", *files], text=True,
                           capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout
@@ -160,23 +158,20 @@ def test_a_training_takes_the_same_bytes_each_time(tmp_path):
     assert " 0 over the budget by reserved bytes; 0 failures" in done.stdout
 
 
-@pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("allocator", ["expandable_segments:True", "expandable_segments:False"])
 @pytest.mark.parametrize("mode", ["soft", "hard"])
 def test_whatever_happens_on_the_card_nothing_is_lost(mode, allocator):
     """Failing allocations, others on the card, streams that lag, exceptions, budgets that move."""
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "emulated"), "--card", "T4", sys.executable,
-         str(ROOT / "tests/emulated/random_steps.py"), "120", "3", mode],
-        text=True, capture_output=True, check=False, timeout=240,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTORCH_ALLOC_CONF": allocator,
-             "PUDICA_EMULATED_BYTES": str(1800 << 20), "PUDICA_EMULATED_ORDER": "clock",
-             "PUDICA_EMULATED_FREED": "fault",
-             "PUDICA_EMULATED_FAIL_MALLOC": ",".join(map(str, range(7, 400, 37)))})
+    done = emulated(
+        "--card", "T4", sys.executable, ROOT / "tests/emulated/random_steps.py", "120", "3", mode,
+        PYTORCH_ALLOC_CONF=allocator, PUDICA_EMULATED_BYTES=str(1800 << 20),
+        PUDICA_EMULATED_ORDER="clock", PUDICA_EMULATED_FREED="fault",
+        PUDICA_EMULATED_FAIL_MALLOC=",".join(map(str, range(7, 400, 37))))
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["failures"] == 0 and seen["out_of_memory"] == 0 and seen["overruns"] == 0
     assert seen["over"] == 0, "by what is reserved"
     assert seen["failing"] > 0 and seen["recomputed"] > 0
     assert seen["fraction"] == 1, "the user's own limit is back"
-    if allocator:
+    if allocator.endswith("True"):
         assert seen["in_use"] == seen["active"], "no drift"

@@ -1,27 +1,21 @@
 """The examples train on a device, under their budgets, as users start them there."""
 
 import importlib.util
-import os
-import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
+from emulated_run import ROOT, emulated
 
 
 def on_device(folder, name, *arguments):
     for package in ("transformers", "accelerate", "lightning"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    done = subprocess.run(
-        [str(ROOT / "scripts" / "emulated"), sys.executable, "-W", "ignore",
-         str(ROOT / "examples" / name), "--device", "cuda", "--steps", "40", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=280,
-        cwd=folder,
-        env={**os.environ, "PUDICA_SOCKET": str(folder / "no-daemon.sock")})
+    done = emulated(
+        sys.executable, "-W", "ignore", ROOT / "examples" / name, "--device", "cuda", "--steps",
+        "40", *arguments, cwd=folder, PUDICA_SOCKET=str(folder / "no-daemon.sock"))
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -3,18 +3,11 @@
 import csv
 import json
 import os
-import pathlib
-import subprocess
 import sys
 
-ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
+from emulated_run import emulated
+
 TRAIN = os.environ["PUDICA_TRAIN"]
-
-
-def emulated(*arguments, **environment):
-    return subprocess.run([str(ROOT / "scripts" / "emulated"), *arguments], text=True,
-                          capture_output=True, check=False, timeout=240,
-                          env={**os.environ, **environment})
 
 
 def test_a_card_that_there_is_not_is_told_with_those_that_there_are():

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -39,7 +40,9 @@ CELLS = [
      "card": "V100"},
 ]
 WAYS = ("plain", "checkpointing", "pudica soft", "pudica hard")
-KINDS = {"default": "", "expandable": "expandable_segments:True"}
+# By default pudica turns expandable segments on; `fixed` forbids it.
+KINDS = {"default": "", "fixed": "expandable_segments:False",
+         "expandable": "expandable_segments:True"}
 HUGE = str(1 << 40)
 
 
@@ -176,7 +179,9 @@ def emulated(cell, job, **settings):
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": path, **settings})
     if done.returncode != 0:
-        return {"failed": (done.stderr or done.stdout).strip().splitlines()[-1]}
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        return {"failed": (errors or lines)[-1]}
     return json.loads(done.stdout.splitlines()[-1])
 
 

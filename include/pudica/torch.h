@@ -217,7 +217,8 @@ class Handle {
 // Attaches to this process's allocator and autograd engine. With PUDICA_DISABLE=1 the handle is
 // inert. Errors: kInvalidArgument (negative budget, a device that is neither CPU nor CUDA, a rule
 // that names no operator of this process),
-// kUnavailable (the hook layer's self-test failed).
+// kUnavailable (the hook layer's self-test failed; no such device, no CUDA part in this build, or
+// an allocator whose blocks cannot be counted; the message says which).
 Result<std::unique_ptr<Handle>> attach(AttachOptions options);
 
 // Counts the operators that this process runs, each for what it is reckoned to take from its name
@@ -236,5 +237,11 @@ Result<c10::Device> install_meter(c10::Device device);
 Bytes bytes_in_use(c10::Device device);
 Bytes peak_bytes_in_use(c10::Device device);
 void reset_peak_bytes(c10::Device device);
+
+// New segments of torch's CUDA allocator grow and shrink by pages from now on ("expandable"),
+// whatever was set; its other settings stay. Under a budget they do of themselves, unless the
+// user's settings say expandable_segments:False. Errors: as of install_meter(); kInvalidArgument
+// (not a CUDA device), kUnavailable (the device cannot map pages).
+Result<c10::Device> expand_segments(c10::Device device);
 
 }  // namespace pudica

@@ -25,6 +25,10 @@ std::int64_t peak_bytes_on(std::string device) {
   return peak_bytes_in_use(c10::Device(device)).count();
 }
 void reset_peak_bytes_on(std::string device) { reset_peak_bytes(c10::Device(device)); }
+void expand_segments_of(std::string device) {
+  const auto done = expand_segments(c10::Device(device));
+  if (!done) throw std::runtime_error(done.error().message);
+}
 
 }  // namespace
 }  // namespace pudica::python
@@ -59,6 +63,7 @@ TORCH_LIBRARY(pudica, library) {
   library.def("bytes_in_use", &bytes_in_use_on);
   library.def("peak_bytes", &peak_bytes_on);
   library.def("reset_peak_bytes", &reset_peak_bytes_on);
+  library.def("expand_segments", &expand_segments_of);
   library.def("configured", &configured);
   library.def("read_budget", &read_budget);
   library.def("collect_log", &collect_log);

@@ -90,8 +90,8 @@ def attach(
         on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
     daemon: whether to register with pudicad; None: as configured.
     name: what the daemon and its command line call this run.
-    allocator: of a CUDA device; None: as it is set. "expandable": from now on segments grow and
-        shrink by pages (PYTORCH_ALLOC_CONF=expandable_segments:True), with hardly any holes.
+    allocator: of a CUDA device. Under a budget new segments are expandable, unless
+        PYTORCH_ALLOC_CONF says expandable_segments:False; "expandable": whatever was set.
 
     Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
     ConfigError. With PUDICA_DISABLE=1 the handle does nothing.

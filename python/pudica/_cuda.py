@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from ._errors import AttachError
+from . import _native
+from ._errors import AttachError, from_native
 
 
 def expand_segments(device: torch.device) -> None:
-    """Segments that torch's allocator makes from now on are expandable. Raises AttachError."""
+    """New segments of torch's allocator are expandable from now on. Raises AttachError."""
     if device.type != "cuda":
         raise AttachError(
             f'allocator is "expandable" and the model is on {device}; expected a CUDA device'
         )
     try:
-        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        _native.ops.expand_segments(str(device))
     except RuntimeError as error:
-        raise AttachError(
-            f"this torch does not make expandable segments: {str(error).splitlines()[0]}"
-        ) from None
+        raise from_native(error, AttachError) from None
 
 
 def usable_bytes(device: torch.device) -> int:

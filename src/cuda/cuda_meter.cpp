@@ -11,7 +11,10 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
+#include "base/atomic_max.h"
 #include "cuda/budget_allocator.h"
+#include "cuda/expandable_segments.h"
+#include "torch/gap_habit.h"
 
 namespace pudica::hooks {
 namespace {
@@ -28,12 +31,6 @@ std::array<std::atomic<CudaMeter*>, kMostDevices> meters{};  // leaked: they out
 std::int64_t page_bytes() {
   return Config::use_expandable_segments() ? static_cast<std::int64_t>(Config::large_segment_size())
                                            : 0;
-}
-
-void raise(std::atomic<std::int64_t>& highest, std::int64_t value) {
-  std::int64_t seen = highest.load(std::memory_order_relaxed);
-  while (value > seen && !highest.compare_exchange_weak(seen, value)) {
-  }
 }
 
 }  // namespace
@@ -53,22 +50,18 @@ CudaMeter::CudaMeter(c10::DeviceIndex device, TorchAllocator& inner)
 }
 
 void CudaMeter::count_what_is_there() {
-  // Read again where something was allocated or freed meanwhile: it would count twice, or not.
-  for (;;) {
-    const std::int64_t events = events_.load();
-    std::int64_t in_use = 0;
-    std::int64_t reserved = 0;
-    for (const auto& segment : inner_.snapshot({0, 0}, /*include_traces=*/false).segments) {
-      if (segment.device != device_) continue;
-      reserved += static_cast<std::int64_t>(segment.total_size);
-      for (const auto& block : segment.blocks) {
-        if (block.active) in_use += block_bytes(block.requested_size);
-      }
+  std::int64_t in_use = 0;
+  std::int64_t reserved = 0;
+  for (const auto& segment : inner_.snapshot({0, 0}, /*include_traces=*/false).segments) {
+    if (segment.device != device_) continue;
+    reserved += static_cast<std::int64_t>(segment.total_size);
+    for (const auto& block : segment.blocks) {
+      if (block.active) in_use += block_bytes(block.requested_size);
     }
-    in_use_.store(in_use);
-    reserved_.store(reserved);
-    if (events_.load() == events) break;
   }
+  // What was traced before the snapshot is in it.
+  in_use_.fetch_add(in_use - in_use_at_snapshot_);
+  reserved_.fetch_add(reserved - reserved_at_snapshot_);
   reset_peak();
 }
 
@@ -90,8 +83,8 @@ std::int64_t CudaMeter::pinned_bytes(const c10::CachingDeviceAllocator::DeviceSt
 
 void CudaMeter::sample() {
   const auto stats = inner_.getDeviceStats(device_);
-  raise(active_peak_, stats.active_bytes[kAll].current);
-  raise(pinned_peak_, pinned_bytes(stats));
+  raise_to(active_peak_, stats.active_bytes[kAll].current);
+  raise_to(pinned_peak_, pinned_bytes(stats));
 }
 
 bool CudaMeter::fits_in_pages(std::int64_t bytes) const {
@@ -99,7 +92,7 @@ bool CudaMeter::fits_in_pages(std::int64_t bytes) const {
   return page > 0 && reserved_.load() + (bytes + page - 1) / page * page <= cap_.load();
 }
 
-void CudaMeter::note_gap() { raise(gap_at_cap_, reserved_.load() - in_use_.load()); }
+void CudaMeter::note_gap() { raise_to(gap_at_cap_, reserved_.load() - in_use_.load()); }
 
 std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   const std::int64_t at_peak = std::max<std::int64_t>(0, pinned_peak_.load() - peak_.load());
@@ -119,7 +112,22 @@ void CudaMeter::set_fraction(double fraction) {
   inner_.setMemoryFraction(fraction, device_);
 }
 
+bool CudaMeter::expand_segments() {
+  if (!ExpandableSegments::are_possible(device_)) return false;
+  ExpandableSegments::insist();
+  return true;
+}
+
+void CudaMeter::prefer_pages(bool preferred) {
+  const std::lock_guard lock(limit_mutex_);
+  if (preferred == prefers_pages_) return;
+  prefers_pages_ = preferred;
+  preferred ? ExpandableSegments::enter(device_) : ExpandableSegments::leave();
+}
+
 void CudaMeter::set_cap(std::int64_t cap_bytes, bool refuse) {
+  prefer_pages(GapHabit::pages_are_better(cap_bytes,
+                                          static_cast<std::int64_t>(Config::large_segment_size())));
   // Torch compares what it was asked for, and maps whole pages of expandable segments.
   limit_.store(cap_bytes > 0 ? std::max<std::int64_t>(1, cap_bytes - page_bytes()) : cap_bytes);
   {
@@ -148,7 +156,6 @@ CudaMeter::Lifted::~Lifted() {
 }
 
 void CudaMeter::trace(const caching::TraceEntry& entry) {
-  if (entry.action_ != caching::TraceEntry::SNAPSHOT) events_.fetch_add(1);
   switch (entry.action_) {
     case caching::TraceEntry::ALLOC:
       count(block_bytes(entry.size_), entry.addr_);
@@ -160,13 +167,17 @@ void CudaMeter::trace(const caching::TraceEntry& entry) {
     case caching::TraceEntry::SEGMENT_MAP: {
       const auto bytes = static_cast<std::int64_t>(entry.size_);
       const std::int64_t now = reserved_.fetch_add(bytes) + bytes;
-      raise(reserved_peak_, now);
+      raise_to(reserved_peak_, now);
       if (now > cap_.load() && cap_.load() > 0) overruns_.fetch_add(1);
       break;
     }
     case caching::TraceEntry::SEGMENT_FREE:
     case caching::TraceEntry::SEGMENT_UNMAP:
       reserved_.fetch_sub(static_cast<std::int64_t>(entry.size_));
+      break;
+    case caching::TraceEntry::SNAPSHOT:  // under the lock that it was taken under
+      in_use_at_snapshot_ = in_use_.load();
+      reserved_at_snapshot_ = reserved_.load();
       break;
     default:
       break;
@@ -175,7 +186,7 @@ void CudaMeter::trace(const caching::TraceEntry& entry) {
 
 void CudaMeter::count(std::int64_t delta, std::size_t address) {
   const std::int64_t now = in_use_.fetch_add(delta) + delta;
-  raise(peak_, now);
+  raise_to(peak_, now);
   ForwardAccount::Freed freed;
   if (delta > 0) {
     if (const std::uint32_t forward = forwards_.made(delta)) made_in_[address] = forward;

@@ -47,6 +47,7 @@ class CudaMeter final : public Meter {
   [[nodiscard]] std::int64_t returned_bytes() const override { return forwards_.returned_bytes(); }
   [[nodiscard]] std::optional<CacheBytes> cache_bytes() const override;
   void empty_cache() override { inner_.emptyCache(); }
+  bool expand_segments() override;
 
   // From the allocator's trace, under its lock: takes none of ours, and asks nothing of the device.
   void trace(const c10::cuda::CUDACachingAllocator::TraceEntry& entry);
@@ -147,6 +148,7 @@ class CudaMeter final : public Meter {
   void note_gap();
   [[nodiscard]] bool limits() const { return limited_.load(); }
   void set_fraction(double fraction);
+  void prefer_pages(bool preferred);
   void count(std::int64_t delta, std::size_t address);
 
   c10::DeviceIndex device_;
@@ -159,7 +161,6 @@ class CudaMeter final : public Meter {
   std::atomic<std::int64_t> active_peak_{0};
   std::atomic<std::int64_t> pinned_peak_{0};
   std::atomic<std::int64_t> gap_at_cap_{0};
-  std::atomic<std::int64_t> events_{0};
   std::atomic<std::int64_t> cap_{0};
   std::atomic<std::int64_t> limit_{0};  // what torch is told, so that the cap holds
   std::atomic<bool> refuse_{false};
@@ -170,6 +171,9 @@ class CudaMeter final : public Meter {
   double users_fraction_ = 1;         // guarded by limit_mutex_, like the rest
   double fraction_ = 1;
   int lifts_ = 0;
+  bool prefers_pages_ = false;
+  std::int64_t in_use_at_snapshot_ = 0;  // the latest; written under the allocator's lock
+  std::int64_t reserved_at_snapshot_ = 0;
   std::unordered_map<std::size_t, std::uint32_t> made_in_;  // guarded by the allocator's lock
   ForwardAccount forwards_;
   PressureSlot pressure_;

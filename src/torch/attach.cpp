@@ -195,4 +195,14 @@ Bytes bytes_in_use(c10::Device device) { return Bytes(require_meter(device).in_u
 Bytes peak_bytes_in_use(c10::Device device) { return Bytes(require_meter(device).peak_bytes()); }
 void reset_peak_bytes(c10::Device device) { require_meter(device).reset_peak(); }
 
+Result<c10::Device> expand_segments(c10::Device device) {
+  if (!device.is_cuda()) return invalid_argument("device is " + device.str() + "; expected cuda");
+  auto metered = install_meter(device);
+  if (metered && !hooks::meter_for(*metered)->expand_segments()) {
+    return Error{ErrorCode::kUnavailable,
+                 "device " + metered->str() + ": its driver cannot map memory by pages"};
+  }
+  return metered;
+}
+
 }  // namespace pudica

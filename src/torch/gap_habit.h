@@ -32,9 +32,13 @@ class GapHabit {
   // is usual: then layers are kept such that they can be given up.
   [[nodiscard]] bool may_not_fit(std::int64_t peak_bytes, std::int64_t cap_bytes,
                                  std::int64_t page_bytes) const {
-    const std::int64_t usual =
-        page_bytes > 0 ? cap_bytes / kUsualShareOfPages + 2 * page_bytes : cap_bytes / kUsualShare;
-    return cap_bytes > 0 && peak_bytes + std::max(usual, 2 * left_free_) > cap_bytes;
+    return cap_bytes > 0 &&
+           peak_bytes + std::max(usual(cap_bytes, page_bytes), 2 * left_free_) > cap_bytes;
+  }
+  // Whether segments that grow by pages take less of a cap than those of fixed sizes, as is usual:
+  // of a small one they do not, since one page is never used.
+  static bool pages_are_better(std::int64_t cap_bytes, std::int64_t page_bytes) {
+    return usual(cap_bytes, page_bytes) + page_bytes < usual(cap_bytes, 0);
   }
   // So much that another setting of the allocator is worth a word.
   [[nodiscard]] bool is_dear(std::int64_t cap_bytes) const {
@@ -61,8 +65,12 @@ class GapHabit {
   static constexpr std::int64_t kNear = 8;
   static constexpr std::int64_t kPatience = 8;
   static constexpr std::int64_t kParts = 256;
-  // Of a cap, seen in training with varying lengths: segments of fixed sizes leave holes that no
-  // block fits in, pages of one segment hardly any.
+  // Seen in training with varying lengths: segments of fixed sizes leave holes that no block fits
+  // in, pages of one segment hardly any.
+  static std::int64_t usual(std::int64_t cap_bytes, std::int64_t page_bytes) {
+    return page_bytes > 0 ? cap_bytes / kUsualShareOfPages + 2 * page_bytes
+                          : cap_bytes / kUsualShare;
+  }
   static constexpr std::int64_t kUsualShare = 3;
   static constexpr std::int64_t kUsualShareOfPages = 32;
 

@@ -88,6 +88,10 @@ class Meter {
   // Gives back to the device what is cached. Waits for the device.
   virtual void empty_cache() {}
 
+  // New segments of its allocator grow and shrink by pages from now on, whatever was set. (Under a
+  // cap they do unless the user's settings say otherwise.) False: this device's cannot.
+  virtual bool expand_segments() { return false; }
+
   // False: the block was made before the meter was installed, or elsewhere, and is not in its
   // count.
   [[nodiscard]] virtual bool has_counted(const c10::DataPtr& /*data*/) const { return true; }

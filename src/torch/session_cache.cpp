@@ -38,8 +38,8 @@ void Session::advise(const CacheBytes& cache) {
   log_warn("holes between the segments of torch's CUDA allocator take " +
            format_bytes(Bytes(gap_.bytes())) + " of the budget of " +
            format_bytes(Bytes(meter_.cap_bytes())) +
-           "; PYTORCH_ALLOC_CONF=expandable_segments:True, set before the program starts, saves "
-           "nearly all of them (in Python also attach(..., allocator=\"expandable\"))");
+           "; expandable ones have hardly any: PYTORCH_ALLOC_CONF=expandable_segments:True, or in "
+           "Python attach(..., allocator=\"expandable\")");
 }
 
 void Session::report_cache(StepReport& report) {

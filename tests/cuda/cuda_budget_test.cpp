@@ -22,6 +22,10 @@ class CudaBudgetTest : public CudaTest {
   void SetUp() override {
     CudaTest::SetUp();
     if (IsSkipped()) return;
+    // Of fixed sizes, unless the environment says otherwise.
+    if (c10::CachingAllocator::getAllocatorSettings().empty()) {
+      c10::CachingAllocator::setAllocatorSettings("expandable_segments:False");
+    }
     weights_.clear();
     input_ = at::Tensor();
     caching::emptyCache();

@@ -62,5 +62,13 @@ TEST(GapHabit, WithoutABudgetNothingIsLeftFree) {
   EXPECT_FALSE(habit.may_not_fit(20000, 0, 0));
 }
 
+TEST(GapHabit, PagesAreBetterButForSmallCaps) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
+  EXPECT_FALSE(hooks::GapHabit::pages_are_better(0, 20 * kMiB));
+  EXPECT_FALSE(hooks::GapHabit::pages_are_better(90 * kMiB, 20 * kMiB));
+  EXPECT_TRUE(hooks::GapHabit::pages_are_better(256 * kMiB, 20 * kMiB));
+  EXPECT_TRUE(hooks::GapHabit::pages_are_better(80000 * kMiB, 20 * kMiB));
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -1,0 +1,132 @@
+// Segments that grow and shrink by pages: turned on with a budget, and off with it again.
+#include <string>
+
+#include <c10/core/AllocatorConfig.h>
+
+#include "cuda/cuda_fixture.h"
+
+namespace pudica::testing {
+namespace {
+
+using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+
+class ExpandableSegmentsTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    before_ = c10::CachingAllocator::getAllocatorSettings();
+    if (!meter_->expand_segments()) GTEST_SKIP() << "this driver maps no pages";
+    say("expandable_segments:False");
+    say("max_split_size_mb:200");
+  }
+  void TearDown() override {
+    if (meter_ != nullptr) meter_->set_cap(0, false);
+    say("expandable_segments:False");
+    say(before_);
+  }
+
+  static void say(const std::string& settings) {
+    c10::CachingAllocator::setAllocatorSettings(settings);
+  }
+  static bool are_on() { return Config::use_expandable_segments(); }
+  static std::string settings() { return c10::CachingAllocator::getAllocatorSettings(); }
+  static constexpr std::size_t kSplitBytes = std::size_t{200} << 20U;
+  static constexpr std::int64_t kCap = std::int64_t{1} << 30U;
+
+ private:
+  std::string before_;
+};
+
+TEST_F(ExpandableSegmentsTest, AreOnWhileThereIsACapAndLeaveTheOtherSettings) {
+  meter_->set_cap(kCap, false);
+  EXPECT_TRUE(are_on());
+  EXPECT_EQ(Config::max_split_size(), kSplitBytes);
+  meter_->set_cap(kCap / 2, true);
+  EXPECT_TRUE(are_on());
+  meter_->set_cap(0, false);
+  EXPECT_FALSE(are_on());
+  EXPECT_EQ(settings(), "max_split_size_mb:200");
+  EXPECT_EQ(Config::max_split_size(), kSplitBytes);
+}
+
+TEST_F(ExpandableSegmentsTest, AreOffWhereTheUserSaysSo) {
+  say("expandable_segments:False");
+  meter_->set_cap(kCap, false);
+  EXPECT_FALSE(are_on());
+  EXPECT_EQ(settings(), "expandable_segments:False");
+}
+
+TEST_F(ExpandableSegmentsTest, StayOnWhereTheUserHadThemOn) {
+  say("expandable_segments:True");
+  meter_->set_cap(kCap, false);
+  meter_->set_cap(0, false);
+  EXPECT_TRUE(are_on());
+}
+
+TEST_F(ExpandableSegmentsTest, WhatTheUserSetsUnderACapHolds) {
+  meter_->set_cap(kCap, false);
+  say("expandable_segments:True,max_split_size_mb:300");
+  meter_->set_cap(0, false);
+  EXPECT_TRUE(are_on());
+  EXPECT_EQ(settings(), "expandable_segments:True,max_split_size_mb:300");
+}
+
+TEST_F(ExpandableSegmentsTest, AreOnForGoodWhereTheyAreInsistedOn) {
+  say("expandable_segments:False,max_split_size_mb:200");
+  meter_->set_cap(kCap, false);
+  EXPECT_TRUE(meter_->expand_segments());
+  EXPECT_TRUE(are_on());
+  EXPECT_EQ(Config::max_split_size(), kSplitBytes);
+  meter_->set_cap(0, false);
+  EXPECT_TRUE(are_on());
+}
+
+TEST_F(ExpandableSegmentsTest, AreOffUnderACapOfAFewPages) {
+  meter_->set_cap(kCap, false);
+  meter_->set_cap(kCap / 16, false);
+  EXPECT_FALSE(are_on());
+  meter_->set_cap(kCap, false);
+  EXPECT_TRUE(are_on());
+}
+
+// Several devices share the setting.
+TEST_F(ExpandableSegmentsTest, AreOnWhileOneOfTheDevicesHasACap) {
+  hooks::Meter* const other = hooks::meter_for(at::Device(at::kCUDA, 1));
+  if (other == nullptr) GTEST_SKIP() << "one CUDA device";
+  meter_->set_cap(kCap, false);
+  other->set_cap(kCap, false);
+  meter_->set_cap(0, false);
+  EXPECT_TRUE(are_on());
+  other->set_cap(0, false);
+  EXPECT_FALSE(are_on());
+}
+
+class WithoutPages : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped() || !meter_->expand_segments()) return;
+    c10::CachingAllocator::setAllocatorSettings("expandable_segments:False");
+    GTEST_SKIP() << "this driver maps pages";
+  }
+};
+
+TEST_F(WithoutPages, SegmentsStayAsTheyAre) {
+  meter_->set_cap(std::int64_t{1} << 30U, false);
+  const at::Tensor some = at::empty({1 << 20}, on_device());
+  EXPECT_FALSE(Config::use_expandable_segments());
+  meter_->set_cap(0, false);
+  const auto asked = expand_segments(at::Device(at::kCUDA));
+  ASSERT_FALSE(asked);
+  EXPECT_NE(asked.error().message.find("cannot map memory by pages"), std::string::npos);
+}
+
+TEST(SegmentsOfTheCpu, AreNothingToAskFor) {
+  const auto asked = expand_segments(at::Device(at::kCPU));
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pudica::testing

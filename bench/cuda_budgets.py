@@ -213,10 +213,11 @@ def run_cell(cell, shares, kinds, ways):
 
 
 def totals_of(cells):
-    """Of all runs of a way, pudica's of both."""
+    """By the allocator's setting and the way, pudica's soft and hard together."""
     totals = {}
     for run in (run for cell in cells for run in cell.get("runs", [])):
-        way = totals.setdefault(run["way"].split()[0], {"failed": 0, "time_of_plain": []})
+        ways = totals.setdefault(run["allocator"], {})
+        way = ways.setdefault(run["way"].split()[0], {"failed": 0, "time_of_plain": []})
         if "failed" in run:
             way["failed"] += 1
             continue
@@ -225,7 +226,7 @@ def totals_of(cells):
             way[key] = way.get(key, 0) + run.get(key, 0)
         if run["time_of_plain"]:
             way["time_of_plain"].append(run["time_of_plain"])
-    for way in totals.values():
+    for way in (way for ways in totals.values() for way in ways.values()):
         times = way["time_of_plain"]
         if len(times) > 1:
             low, middle, high = statistics.quantiles(times, n=4, method="inclusive")

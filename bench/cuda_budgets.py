@@ -212,12 +212,11 @@ def run_cell(cell, shares, kinds, ways):
     return out
 
 
-def totals_of(cells):
-    """By the allocator's setting and the way, pudica's soft and hard together."""
+def totals_of(runs):
+    """Of all runs of a way, pudica's soft and hard together."""
     totals = {}
-    for run in (run for cell in cells for run in cell.get("runs", [])):
-        ways = totals.setdefault(run["allocator"], {})
-        way = ways.setdefault(run["way"].split()[0], {"failed": 0, "time_of_plain": []})
+    for run in runs:
+        way = totals.setdefault(run["way"].split()[0], {"failed": 0, "time_of_plain": []})
         if "failed" in run:
             way["failed"] += 1
             continue
@@ -226,7 +225,7 @@ def totals_of(cells):
             way[key] = way.get(key, 0) + run.get(key, 0)
         if run["time_of_plain"]:
             way["time_of_plain"].append(run["time_of_plain"])
-    for way in (way for ways in totals.values() for way in ways.values()):
+    for way in totals.values():
         times = way["time_of_plain"]
         if len(times) > 1:
             low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
@@ -250,13 +249,18 @@ def main():
     if options.job:
         print(json.dumps({"limits": limits, "train": train}[options.job](json.loads(options.cell))))
         return
+    kinds = options.allocators.split(",")
     wanted = options.models.split(",") if options.models else None
     cells = [run_cell({**cell, "steps": options.steps, "seed": options.seed},
                       [float(share) for share in options.shares.split(",")],
-                      options.allocators.split(","), options.ways.split(","))
+                      kinds, options.ways.split(","))
              for cell in CELLS if wanted is None or cell["model"] in wanted]
+    runs = [run for cell in cells for run in cell.get("runs", [])]
     result = {**origin(["bench/cuda_budgets.py", *sys.argv[1:]], options.seed, "transformers"),
-              "totals": totals_of(cells), "cells": cells}
+              "totals": totals_of(runs),
+              "by_allocator": {kind: totals_of(run for run in runs if run["allocator"] == kind)
+                               for kind in kinds},
+              "cells": cells}
     text = json.dumps(result, indent=1)
     if options.json:
         pathlib.Path(options.json).write_text(text + "\n", encoding="utf-8")

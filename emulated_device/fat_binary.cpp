@@ -8,7 +8,8 @@
 namespace pudica::emulated {
 namespace {
 
-// The layout that nvcc writes (fatbinary.h and fatBinaryCtl.h of the toolkit).
+// As nvcc writes it: the wrapper by the toolkit's fatbinary_section.h; of the rest, which has no
+// public header, what was read off the binaries in torch's wheels.
 struct Wrapper {
   std::uint32_t magic;
   std::uint32_t version;

@@ -241,7 +241,7 @@ void reset_peak_bytes(c10::Device device);
 // New segments of torch's CUDA allocator grow and shrink by pages from now on ("expandable"),
 // whatever was set; its other settings stay. Under a budget they do of themselves, unless the
 // user's settings say expandable_segments:False. Errors: as of install_meter(); kInvalidArgument
-// (not a CUDA device), kUnavailable (the device cannot map pages).
+// (not a CUDA device), kUnavailable (the device cannot map pages, or torch refuses; says which).
 Result<c10::Device> expand_segments(c10::Device device);
 
 }  // namespace pudica

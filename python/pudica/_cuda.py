@@ -17,7 +17,8 @@ def expand_segments(device: torch.device) -> None:
     try:
         _native.ops.expand_segments(str(device))
     except RuntimeError as error:
-        raise from_native(error, AttachError) from None
+        why = str(from_native(error, AttachError))
+        raise AttachError(f'allocator is "expandable"; {why}') from None
 
 
 def usable_bytes(device: torch.device) -> int:

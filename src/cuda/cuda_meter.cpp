@@ -112,11 +112,7 @@ void CudaMeter::set_fraction(double fraction) {
   inner_.setMemoryFraction(fraction, device_);
 }
 
-bool CudaMeter::expand_segments() {
-  if (!ExpandableSegments::are_possible(device_)) return false;
-  ExpandableSegments::insist();
-  return true;
-}
+std::string CudaMeter::expand_segments() { return ExpandableSegments::insist(device_); }
 
 void CudaMeter::prefer_pages(bool preferred) {
   const std::lock_guard lock(limit_mutex_);

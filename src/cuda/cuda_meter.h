@@ -47,7 +47,7 @@ class CudaMeter final : public Meter {
   [[nodiscard]] std::int64_t returned_bytes() const override { return forwards_.returned_bytes(); }
   [[nodiscard]] std::optional<CacheBytes> cache_bytes() const override;
   void empty_cache() override { inner_.emptyCache(); }
-  bool expand_segments() override;
+  std::string expand_segments() override;
 
   // From the allocator's trace, under its lock: takes none of ours, and asks nothing of the device.
   void trace(const c10::cuda::CUDACachingAllocator::TraceEntry& entry);

@@ -1,7 +1,9 @@
 #include "cuda/expandable_segments.h"
 
+#include <exception>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <c10/core/AllocatorConfig.h>
 #include <cuda.h>
@@ -19,18 +21,28 @@ struct Wish {
   int holders = 0;
   std::string before;  // the user's settings
   std::string said;    // ours; empty: none
+  bool told = false;
 };
 Wish& wish() {
   static auto* the_wish = new Wish;  // leaked: meters are
   return *the_wish;
 }
 
-// What a call does not name it resets, but for this setting: so all is said again.
-std::string set(const std::string& others, const char* value) {
-  const std::string settings =
-      others + (others.empty() ? "" : ",") + "expandable_segments:" + value;
-  c10::CachingAllocator::setAllocatorSettings(settings);
-  return settings;
+std::string with(const std::string& others, const char* value) {
+  return others + (others.empty() ? "" : ",") + "expandable_segments:" + value;
+}
+
+// What a call does not name it resets, but for this setting: so all is said again. Torch's words
+// where it refuses, as it does where the user's last were refused, too: it remembers those.
+std::string set(const std::string& settings) {
+  try {
+    c10::CachingAllocator::setAllocatorSettings(settings);
+    return {};
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    return "torch's allocator refuses the settings '" + settings +
+           "': " + what.substr(0, what.find('\n'));
+  }
 }
 
 bool is_named(const std::string& settings) {
@@ -61,8 +73,14 @@ void ExpandableSegments::enter(c10::DeviceIndex device) {
   if (wish().holders++ > 0 || !wish().said.empty()) return;
   const std::string settings = c10::CachingAllocator::getAllocatorSettings();
   if (Config::use_expandable_segments() || is_named(settings) || !are_possible(device)) return;
-  wish().before = settings;
-  wish().said = set(settings, "True");
+  const std::string wanted = with(settings, "True");
+  const std::string refusal = set(wanted);
+  if (refusal.empty()) {
+    wish().before = settings;
+    wish().said = wanted;
+  }
+  if (std::exchange(wish().told, true)) return;
+  if (!refusal.empty()) return log_warn("new segments stay of fixed sizes: " + refusal);
   log_info(
       "new segments of torch's CUDA allocator are expandable while a budget holds "
       "(PYTORCH_ALLOC_CONF=expandable_segments:False leaves them as they are)");
@@ -74,14 +92,16 @@ void ExpandableSegments::leave() {
   const bool is_unchanged = c10::CachingAllocator::getAllocatorSettings() == wish().said;
   wish().said.clear();
   if (!is_unchanged) return;  // the user has set something since, which holds
-  set(wish().before, "False");
-  c10::CachingAllocator::setAllocatorSettings(wish().before);  // which does not name it
+  (void)set(with(wish().before, "False"));
+  (void)set(wish().before);  // which does not name it
 }
 
-void ExpandableSegments::insist() {
+std::string ExpandableSegments::insist(c10::DeviceIndex device) {
+  if (!are_possible(device)) return "its driver cannot map memory by pages";
   const std::lock_guard lock(wish().mutex);
   wish().said.clear();
-  set(c10::CachingAllocator::getAllocatorSettings(), "True");
+  if (Config::use_expandable_segments()) return {};
+  return set(with(c10::CachingAllocator::getAllocatorSettings(), "True"));
 }
 
 }  // namespace pudica::hooks

@@ -3,14 +3,17 @@
 // bytes in use are far below; expandable ones grow and shrink by pages.
 #pragma once
 
+#include <string>
+
 #include <c10/core/Device.h>
 
 namespace pudica::hooks {
 
-// Thread-safe. One process has one setting; segments that exist stay what they are.
+// Thread-safe; nothing of it throws. One process has one setting; segments that exist stay what
+// they are.
 class ExpandableSegments {
  public:
-  // What the driver of this device can do. Does not throw.
+  // What the driver of this device can do.
   static bool are_possible(c10::DeviceIndex device);
 
   // Asks for them until leave(), as often as it is called. Nothing happens where they are not
@@ -18,8 +21,8 @@ class ExpandableSegments {
   static void enter(c10::DeviceIndex device);
   static void leave();
 
-  // For good, whatever was set before.
-  static void insist();
+  // For good, whatever was set before. Why not, where they are not possible or torch refuses.
+  static std::string insist(c10::DeviceIndex device);
 };
 
 }  // namespace pudica::hooks

@@ -198,11 +198,10 @@ void reset_peak_bytes(c10::Device device) { require_meter(device).reset_peak(); 
 Result<c10::Device> expand_segments(c10::Device device) {
   if (!device.is_cuda()) return invalid_argument("device is " + device.str() + "; expected cuda");
   auto metered = install_meter(device);
-  if (metered && !hooks::meter_for(*metered)->expand_segments()) {
-    return Error{ErrorCode::kUnavailable,
-                 "device " + metered->str() + ": its driver cannot map memory by pages"};
-  }
-  return metered;
+  if (!metered) return metered;
+  const std::string missing = hooks::meter_for(*metered)->expand_segments();
+  if (missing.empty()) return metered;
+  return Error{ErrorCode::kUnavailable, "device " + metered->str() + ": " + missing};
 }
 
 }  // namespace pudica

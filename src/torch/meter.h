@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
@@ -89,8 +90,8 @@ class Meter {
   virtual void empty_cache() {}
 
   // New segments of its allocator grow and shrink by pages from now on, whatever was set. (Under a
-  // cap they do unless the user's settings say otherwise.) False: this device's cannot.
-  virtual bool expand_segments() { return false; }
+  // cap they do unless the user's settings say otherwise.) Why not, where they cannot.
+  virtual std::string expand_segments() { return "its allocator has no segments"; }
 
   // False: the block was made before the meter was installed, or elsewhere, and is not in its
   // count.

@@ -212,5 +212,16 @@ TEST_F(CudaBudgetTest, TheGapIsWhatCannotBeGivenBack) {
   EXPECT_EQ(cache->active_peak_bytes, active());
 }
 
+// A plan may use less of it: a page of expandable segments is never used.
+TEST_F(CudaBudgetTest, AReportShowsTheUsersBudget) {
+  AttachOptions options;
+  options.budget_bytes = Bytes(1024 * kMiB);
+  options.device = device_;
+  const auto handle = attach(std::move(options));
+  ASSERT_TRUE(handle);
+  (*handle)->begin_step(ShapeKey{1, 4});
+  EXPECT_EQ((*handle)->end_step().budget_bytes, Bytes(1024 * kMiB));
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -16,7 +16,7 @@ class ExpandableSegmentsTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     before_ = c10::CachingAllocator::getAllocatorSettings();
-    if (!meter_->expand_segments()) GTEST_SKIP() << "this driver maps no pages";
+    if (!meter_->expand_segments().empty()) GTEST_SKIP() << "this driver maps no pages";
     say("expandable_segments:False");
     say("max_split_size_mb:200");
   }
@@ -72,12 +72,26 @@ TEST_F(ExpandableSegmentsTest, WhatTheUserSetsUnderACapHolds) {
   EXPECT_EQ(settings(), "expandable_segments:True,max_split_size_mb:300");
 }
 
+// Torch remembers settings that it could not read.
+TEST_F(ExpandableSegmentsTest, SettingsThatCannotBeSaidAgainHurtNobody) {
+  EXPECT_ANY_THROW(say("no_such_setting:1"));
+  EXPECT_NO_THROW(meter_->set_cap(kCap, false));
+  EXPECT_FALSE(are_on());
+  EXPECT_NO_THROW(meter_->set_cap(0, false));
+  const auto asked = expand_segments(device_);
+  ASSERT_FALSE(asked);
+  EXPECT_NE(asked.error().message.find("no_such_setting"), std::string::npos);
+}
+
 TEST_F(ExpandableSegmentsTest, AreOnForGoodWhereTheyAreInsistedOn) {
   say("expandable_segments:False,max_split_size_mb:200");
   meter_->set_cap(kCap, false);
-  EXPECT_TRUE(meter_->expand_segments());
+  EXPECT_EQ(meter_->expand_segments(), "");
   EXPECT_TRUE(are_on());
   EXPECT_EQ(Config::max_split_size(), kSplitBytes);
+  const std::string once = settings();
+  EXPECT_EQ(meter_->expand_segments(), "");
+  EXPECT_EQ(settings(), once);
   meter_->set_cap(0, false);
   EXPECT_TRUE(are_on());
 }
@@ -106,7 +120,7 @@ class WithoutPages : public CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (IsSkipped() || !meter_->expand_segments()) return;
+    if (IsSkipped() || !meter_->expand_segments().empty()) return;
     c10::CachingAllocator::setAllocatorSettings("expandable_segments:False");
     GTEST_SKIP() << "this driver maps pages";
   }

@@ -92,14 +92,29 @@ def test_segments_are_expandable_under_a_budget_unless_the_user_says_no(words, a
                                                                         expandable):
     seen = said(f"""
 model = encoder(0.1)
-pudica.attach(model, budget="8GiB", {words})
+handle = pudica.attach(model, budget="8GiB", {words})
 more = torch.empty(33 << 20, dtype=torch.uint8, device="cuda")
 segments = [s["is_expandable"] for s in torch.cuda.memory_snapshot()
             if s["total_size"] >= 33 << 20]
 split = torch.cuda.memory._snapshot()["allocator_settings"]["max_split_size"]
-print(json.dumps([segments, split]))
+handle.detach()
+after = torch.cuda.memory._snapshot()["allocator_settings"]["expandable_segments"]
+print(json.dumps([segments, split, after]))
 """, PYTORCH_ALLOC_CONF=allocator)
-    assert seen == [[expandable], 200 << 20 if "max_split" in allocator else -1]
+    assert seen == [[expandable], 200 << 20 if "max_split" in allocator else -1, bool(words)]
+
+
+def test_a_driver_that_maps_no_pages_is_named():
+    seen = said("""
+model = encoder(0.1)
+handle = pudica.attach(model, budget="8GiB")
+handle.detach()
+try:
+    pudica.attach(model, budget="8GiB", allocator="expandable")
+except pudica.AttachError as error:
+    print(json.dumps(str(error)))
+""", PUDICA_EMULATED_PAGES="0")
+    assert seen == 'allocator is "expandable"; device cuda:0: its driver cannot map memory by pages'
 
 
 def test_another_backend_is_refused_with_the_remedy():

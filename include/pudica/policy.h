@@ -22,7 +22,9 @@ struct StepStructure {
   struct Layer {
     std::uint16_t layer_class = 0;
     std::uint8_t variant = 0;  // bits of SegmentKey: where in its class it stands, kNoInputGradient
-    bool apart = false;        // reads no output of the layer before it, as one of parallel experts
+    // No segment with the layer before it: it reads no output of that one, as one of parallel
+    // experts, or that one can be run again only in its own backward.
+    bool apart = false;
     bool operator==(const Layer&) const = default;
   };
   // The selective modes of a class, as the hook layer found them.

@@ -58,6 +58,9 @@ struct LayerOptions {
   bool unproven = false;
   // Inputs beyond so many do not tell classes apart (what a cache that is passed holds already).
   std::size_t telling_inputs = std::numeric_limits<std::size_t>::max();
+  // The layer before it can be run again only in its own backward (it reads parameters that are
+  // there for its forward and its backward alone): the two are not one segment.
+  bool apart = false;
 };
 
 // Which tensors selective modes may drop, by the operator that made them: "addmm" or "aten::addmm",

@@ -36,9 +36,10 @@ class Attachment final : public torch::CustomClassHolder {
   enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };
 
   // The layer call `token` begins with these inputs, whose first `telling_inputs` tell classes
-  // apart. True: leave() or abandon() follows.
+  // apart. `apart`: the layer call before it cannot be run again until its own backward. True:
+  // leave() or abandon() follows.
   bool enter(std::int64_t token, const std::string& layer_class, std::vector<at::Tensor> inputs,
-             std::vector<at::Tensor> buffers, std::int64_t telling_inputs);
+             std::vector<at::Tensor> buffers, std::int64_t telling_inputs, bool apart);
   void leave(std::vector<at::Tensor> outputs);
   void abandon();
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from . import _undoing
+from ._parts import has_those
 
 _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
@@ -207,3 +208,24 @@ def set_training(modules: Iterable[nn.Module], training: Iterable[bool]) -> None
         if module.training is not wanted:
             _undoing.tell(functools.partial(setattr, module, "training", module.training))
             module.training = wanted
+
+
+def set_parameters(
+    modules: Iterable[nn.Module], parameters: Iterable[dict[str, nn.Parameter | None]]
+) -> None:
+    """Gives each module these parameters of its own, to be undone. Raises RuntimeError where one
+    has been freed."""
+    for module, wanted in zip(modules, parameters, strict=True):
+        if not has_those(module, wanted):
+            for name, parameter in wanted.items():
+                if parameter is not None and _is_freed(parameter):
+                    raise RuntimeError(f"its parameter {name} was freed after its forward")
+            attributes = vars(module)
+            _undoing.tell(
+                functools.partial(attributes.update, _parameters=attributes["_parameters"])
+            )
+            attributes["_parameters"] = dict(wanted)
+
+
+def _is_freed(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0

@@ -59,6 +59,7 @@ class Handle(Messages):
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, and token of the call.
         self._open_layers: list[tuple[int, int]] = []
+        self._latest = 0  # token of the layer call that began last
         self._called: set[int] = set()
         self._hooks: list[Any] = []
         self._places: list[Place] = []  # of the layers' hooks
@@ -250,13 +251,17 @@ class Handle(Messages):
             _rerun.remember(token, module, template, parts)  # first: a frame must find it
             entered = False
             try:
-                entered = self._native.enter(token, name, tensors, parts.buffers, telling)
+                entered = self._native.enter(
+                    token, name, tensors, parts.buffers, telling,
+                    not _rerun.finds_its_parameters(self._latest),
+                )
             finally:
                 if not entered:
                     _rerun.forget(token)
             if entered:
                 _rerun.note_attributes(token)
                 self._open_layers.append((id(module), token))
+                self._latest = token
             elif not self._open_layers:
                 self._say_left_out(type(module).__name__, self._thread)
         except Exception as error:  # noqa: BLE001

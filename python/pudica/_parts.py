@@ -10,13 +10,22 @@ import torch
 from torch import nn
 
 
+def has_those(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> bool:
+    """Whether the module's own parameters are these very ones."""
+    now = module._parameters
+    return len(now) == len(parameters) and all(
+        now.get(name) is one for name, one in parameters.items()
+    )
+
+
 class Parts:
     """Of one layer; in the order of modules()."""
 
-    __slots__ = ("buffers", "lent", "modules", "parameters")
+    __slots__ = ("buffers", "lent", "modules", "own_parameters", "parameters")
 
     def __init__(self, layer: nn.Module) -> None:
         self.modules: list[nn.Module] = []
+        self.own_parameters: list[dict[str, nn.Parameter | None]] = []  # by module
         self.parameters: list[nn.Parameter] = []
         self.buffers: list[torch.Tensor] = []
         # Tensors stand where parameters do, for this call alone (torch.func.functional_call).
@@ -27,6 +36,7 @@ class Parts:
     def _walk(self, module: nn.Module, seen: set[int]) -> None:
         seen.add(id(module))
         self.modules.append(module)
+        self.own_parameters.append(dict(module._parameters))
         self.parameters += [
             p for p in module._parameters.values() if p is not None and not p.is_inference()
         ]

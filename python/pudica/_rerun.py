@@ -16,8 +16,15 @@ from torch import nn
 
 from . import _undoing
 from ._arguments import Template, tensors_in
-from ._foreign import GeneratorStates, Kept, plain_attributes, set_training, take_hooks
-from ._parts import Parts
+from ._foreign import (
+    GeneratorStates,
+    Kept,
+    plain_attributes,
+    set_parameters,
+    set_training,
+    take_hooks,
+)
+from ._parts import Parts, has_those
 
 _log = logging.getLogger("pudica")
 _tokens = itertools.count(1)
@@ -33,6 +40,7 @@ class _Call:
         "attributes",
         "module",
         "modules",
+        "own_parameters",
         "parameters",
         "template",
         "training",
@@ -44,9 +52,14 @@ class _Call:
         self.template = template
         self.modules = parts.modules
         self.parameters = parts.parameters
+        self.own_parameters = parts.own_parameters
         self.training = [part.training for part in parts.modules]
         self.versions = [parameter._version for parameter in parts.parameters]
         self.attributes: list[dict[str, Any]] = []  # by module, of plain values
+
+    def finds_its_parameters(self) -> bool:
+        """Its modules have the very parameters that the forward read."""
+        return all(map(has_those, self.modules, self.own_parameters))
 
     def check_parameters(self) -> None:
         for parameter, then in zip(self.parameters, self.versions, strict=True):
@@ -73,6 +86,8 @@ class _Call:
         try:
             # The user may have called eval() since.
             set_training(self.modules, self.training)
+            # And given a module another parameter.
+            set_parameters(self.modules, self.own_parameters)
             # And chosen another adapter.
             for part, attributes in zip(self.modules, self.attributes, strict=False):
                 part.__dict__.update(attributes)
@@ -112,6 +127,13 @@ def note_attributes(token: int) -> None:
 
 def forget(token: int) -> None:
     _calls.pop(token, None)
+
+
+def finds_its_parameters(token: int) -> bool:
+    """False: a call that is over would find others. Those of FSDP2 are there from just before a
+    layer's forward or backward until just after it."""
+    call = _calls.get(token)
+    return call is None or call.finds_its_parameters()
 
 
 def forget_dead() -> None:

@@ -80,25 +80,27 @@ def _steps(run: Any, model: nn.Module, rank: int, accumulate: int, count: int) -
     return seen
 
 
+# `config`: without pudica where neither it nor `policy` is there.
+
+
 def ddp(rank: int, config: str | None, budget: int, options: dict[str, Any], accumulate: int,
-        count: int) -> dict[str, Any]:
-    """`config`: without pudica where None."""
+        count: int, policy: str | None = None) -> dict[str, Any]:
     torch.manual_seed(0)
     model = Net(unused=options.get("find_unused_parameters", False))
     run = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02, **options)
-    handle = attach(model, config, budget)
+    handle = attach(model, config, budget, policy)
     seen = _steps(run, model, rank, accumulate, count)
     return report(handle, seen)
 
 
-def fsdp2(rank: int, config: str | None, budget: int, order: str, half: bool,
-          reshard: bool) -> dict[str, Any]:
+def fsdp2(rank: int, config: str | None, budget: int, order: str, half: bool, reshard: bool,
+          policy: str | None = None) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     torch.manual_seed(0)
     model = Net()
-    handle = attach(model, config, budget) if order == "attach first" else None
+    handle = attach(model, config, budget, policy) if order == "attach first" else None
     settings: dict[str, Any] = {
         "mesh": init_device_mesh("cpu", (WORLD,)), "reshard_after_forward": reshard}
     if half:
@@ -108,18 +110,18 @@ def fsdp2(rank: int, config: str | None, budget: int, order: str, half: bool,
         fully_shard(block, **settings)
     fully_shard(model, **settings)
     if order == "shard first":
-        handle = attach(model, config, budget)
+        handle = attach(model, config, budget, policy)
     seen = _steps(model, model, rank, 1, 3)
     return report(handle, seen)
 
 
-def attach(model: nn.Module, config: str | None, budget: int) -> Any:
-    if config is None:
+def attach(model: nn.Module, config: str | None, budget: int, policy: str | None) -> Any:
+    if config is None and policy is None:
         return None
     import pudica
-    from pudica._forced import operator_seconds
+    from pudica._forced import operator_seconds, plans_of
 
-    with operator_seconds():
+    with operator_seconds(), plans_of(policy) if policy else contextlib.nullcontext():
         return pudica.attach(model, budget, config=config, daemon=False)
 
 

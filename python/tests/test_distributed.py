@@ -63,19 +63,25 @@ def each(task: Task, *differences: dict[str, Any]) -> Task:
 
 
 def ways_of(plain: Task, configs: dict[str, str]) -> list[Task]:
-    """Without pudica, with other fixed plans on each rank, with plans and a tight budget on one."""
+    """Without pudica, with other fixed plans on each rank, with plans and a tight budget on one,
+    with plans drawn at random, joint segments among them."""
     return [
         plain,
         each(plain, {"config": configs["full"]}, {"config": configs["some"]}),
         each(plain, {"config": configs["pudica"], "budget": 1 << 18},
              {"config": configs["pudica"]}),
+        *(each(plain, {"policy": f"random:seed={seed}"}, {"policy": f"random:seed={9 * seed}"})
+          for seed in (1, 2)),
     ]
+
+
+_WAYS = 5
 
 
 def check_ways(reports: list[list[dict[str, Any]]]) -> None:
     """Of one or several ways_of()."""
-    for first in range(0, len(reports), 3):
-        check(reports[first : first + 3])
+    for first in range(0, len(reports), _WAYS):
+        check(reports[first : first + _WAYS])
         full, some = reports[first + 1]
         assert full["recomputed_layers"] >= full["layer_calls"] - 4  # its first may be kept, tried
         assert 0 < some["recomputed_layers"] < some["layer_calls"]
@@ -104,7 +110,7 @@ def test_ddp_with_another_plan_on_each_rank(
         tasks += ways_of(plain, configs)
     found = run_tasks(tmp_path, tasks)
     check_ways(found)
-    for first in range(0, len(found), 3):
+    for first in range(0, len(found), _WAYS):
         assert found[first + 2][0]["recomputed_layers"] > found[first + 2][1]["recomputed_layers"]
 
 

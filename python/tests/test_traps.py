@@ -55,6 +55,22 @@ def test_a_parameter_changed_before_the_backward_raises(which: str) -> None:
         gradients(model, run)
 
 
+def test_a_parameter_replaced_before_the_backward() -> None:
+    """What was saved is of the old one: so is what is run again."""
+    model = stack()
+    linear: Any = model.layers[1].inner[0]
+    first = linear.weight
+
+    def replaced(model: nn.Module) -> torch.Tensor:
+        linear.weight = first
+        loss = run(model)
+        linear.weight = nn.Parameter(first.detach() + 1)
+        return loss
+
+    assert check(model, replaced)["recomputed_layers"] > 0
+    assert linear.weight is not first
+
+
 # -- 3 arguments changed in place ----------------------------------------------------------------
 
 

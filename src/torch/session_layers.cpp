@@ -228,7 +228,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const bool unproven = needs_trial(call.layer_class, options);
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
-  call.apart = ordinal > 0 && !reads_latest(inputs);
+  call.apart = ordinal > 0 && (options.apart || !reads_latest(inputs));
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart;
   calls_.push_back(call);
   if (call.place != ordinal) state_->placed(static_cast<std::int32_t>(ordinal), call.place);

@@ -62,6 +62,39 @@ TEST_F(SessionTest, LayersThatReadNoneOfTheOneBeforeAreToldAndNotJoined) {
   EXPECT_EQ(report_.recomputed_layers, 3) << "the third and the last are one";
 }
 
+TEST_F(SessionTest, LayersThatAreSaidToBeApartAreToldAndNotJoined) {
+  auto handle = attach_with(0);
+  const auto step = [&] {
+    model_->clear_gradients();
+    at::manual_seed(3);
+    at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
+    handle->begin_step(ShapeKey{2, 16});
+    for (std::size_t i = 0; i < model_->layers.size(); ++i) {
+      LayerOptions options;
+      options.apart = i == 2;
+      const auto layer = model_->layers[i];
+      x = handle->layer(
+          static_cast<std::int64_t>(i),
+          [layer](const std::vector<at::Tensor>& in) {
+            return std::vector<at::Tensor>{layer->forward(in.front())};
+          },
+          std::vector<at::Tensor>{x}, options)[0];
+    }
+    torch::autograd::backward({x.mean()});
+    report_ = handle->end_step();
+    return gradients();
+  };
+  const auto expected = step();
+  ASSERT_FALSE(policy_->structures.empty());
+  std::vector<bool> apart;
+  for (const auto& layer : policy_->structures.back().layers) apart.push_back(layer.apart);
+  EXPECT_EQ(apart, (std::vector<bool>{false, false, true, false}));
+  policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::full(), Mode::full()});
+  policy_->plan->joined = {0, 1, 1, 1};
+  expect_equal(expected, step());
+  EXPECT_EQ(report_.recomputed_layers, 2) << "two and two";
+}
+
 TEST_F(SessionTest, TellsWhatRunningLayersTookInStepsThatAreNotRecorded) {
   auto handle = attach_with(0);
   policy_->plan = plan_of({Mode::full(), Mode::keep(), Mode::full(), Mode::keep()});

@@ -29,6 +29,9 @@ struct Plan {
   bool teach_first_of_class = false;
   // Kept layers own their saved tensors, so that they can be revoked. False: hook-free keep.
   bool revocable = true;
+  // Where it is not: it is all the same until one step has shown the peak that is predicted, and in
+  // steps whose layers have larger inputs than then.
+  bool revocable_until_held = false;
   bool feasible = true;           // false: even the floor exceeds the budget
   Bytes predicted_peak_bytes{0};  // absolute, base included; 0: not predicted
   // Some layers run a mode to have it measured: the peak stays below what is predicted.

@@ -239,6 +239,7 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   // A prediction far beyond all that ran may be wrong however well it fits: then what is kept must
   // be there to be given back.
   if (context.budget_bytes > Bytes(0) && !is_covered(context.shape)) built.plan.revocable = true;
+  built.plan.revocable_until_held = context.budget_bytes > Bytes(0);
   if (is_certain(model, built)) return built;
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
@@ -257,7 +258,8 @@ BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
   int passed_over = 0;
   for (int attempt = 0; attempt <= kMostPassedOver; ++attempt) {
     BuiltPlan next = build_plan(*planner_, costs, request, warm);
-    if (!next.plan.feasible) tighten(next, costs, model.point, request);
+    const bool beyond = known_peaks_.least(context, next.plan) > room;
+    if (!next.plan.feasible || beyond) tighten(next, costs, model.point, request, known_peaks_);
     const bool other = next.choice != built.choice || next.plan.joined != built.plan.joined;
     if (attempt > 0 && other) ++passed_over;
     built = std::move(next);

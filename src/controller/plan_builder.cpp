@@ -208,8 +208,13 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
 }
 
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
-             const PlanRequest& request) {
+             const PlanRequest& request, const KnownPeaks& known) {
   if (built.layers_fit) return;
+  const auto peak_of = [&](const BuiltPlan& one) {
+    const std::int64_t predicted = step_peak_bytes(likely, one.choice, one.plan.joined);
+    const std::int64_t least = known.least(request.context, one.plan);
+    return known.peak(request.context, one.plan).value_or(std::max(predicted, least));
+  };
   Choice choice;
   for (const LayerCosts& layer : likely.layers) {
     const auto held = [](const LayerModeCosts& mode) {
@@ -218,21 +223,17 @@ void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
     const auto least = std::ranges::min_element(layer.modes, {}, held);
     choice.push_back(static_cast<std::uint8_t>(least - layer.modes.begin()));
   }
-  Choice joined;
-  std::int64_t peak = step_peak_bytes(likely, choice);
-  if (request.context.base_bytes + Bytes(peak) > request.context.budget_bytes) {
+  BuiltPlan best = built;
+  take_choice(best, costs, request, std::move(choice));
+  if (request.context.base_bytes + Bytes(peak_of(best)) > request.context.budget_bytes) {
     ChainProblem problem = to_chain(likely);
     add_joints(likely, &problem);
     ChainPlan least = floor_plan(problem.chain);
-    const std::int64_t least_peak = step_peak_bytes(likely, least.choice, least.joined);
-    if (least_peak < peak) {
-      peak = least_peak;
-      choice = std::move(least.choice);
-      joined = std::move(least.joined);
-    }
+    BuiltPlan joint = built;
+    take_choice(joint, costs, request, std::move(least.choice), std::move(least.joined));
+    if (peak_of(joint) < peak_of(best)) best = std::move(joint);
   }
-  if (peak > step_peak_bytes(likely, built.choice, built.plan.joined)) return;
-  take_choice(built, costs, request, std::move(choice), std::move(joined));
+  if (peak_of(best) <= peak_of(built)) built = std::move(best);
 }
 
 bool is_certain(const StepModel& model, const BuiltPlan& built) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "controller/known_peaks.h"
 #include "controller/step_model.h"
 #include "pudica/peak_model.h"
 #include "pudica/plan.h"
@@ -38,11 +39,11 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
                      std::span<const std::uint8_t> warm);
 
 // For a plan whose layers do not fit: every layer in the mode that holds least, or joined where
-// that does not fit either, where that peaks no higher by `likely`, the point estimates. The plan
-// of least peak relaxes whatever lies below its highest point, which may be a wrong prediction, or
-// a bound far above what is to come.
+// that does not fit either, where that peaks no higher by `likely`, the point estimates, or by what
+// is `known`. The plan of least peak relaxes whatever lies below its highest point, which may be a
+// wrong prediction, or a bound far above what is to come.
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
-             const PlanRequest& request);
+             const PlanRequest& request, const KnownPeaks& known);
 
 // Whether the plan's predicted peak is one to hold it to: it was measured, or the model fits, and
 // its upper bound is as good as its point estimate.

@@ -136,6 +136,8 @@ void Session::begin_step(const ShapeKey& shape) {
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
   prepare_cache();
+  held_predictions_.begin(shape, decision_.plan.get());
+  inputs_leave_doubt_ = false;
   timer_ = timer_of_step();
   state_->begin(step_, {decision_.record, decision_.plan, timer_,
                         static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_});
@@ -245,6 +247,7 @@ StepReport Session::end_step() {
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;
   report.overrun = meter_.overruns() > overruns_before_;
+  held_predictions_.end(meter_.peak_bytes(), !call_failed_ && report.revocations == 0);
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
   report.plan_ns = plan_ns_;

@@ -16,6 +16,7 @@
 #include "torch/device_share.h"
 #include "torch/frame.h"
 #include "torch/gap_habit.h"
+#include "torch/held_predictions.h"
 #include "torch/late_times.h"
 #include "torch/meter.h"
 #include "torch/output_watch.h"
@@ -244,8 +245,10 @@ class Session final : public Handle {
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;
   bool told_of_holes_ = false;
-  bool reached_cap_ = false;   // in the step before
-  bool leaves_doubt_ = false;  // the plan may fit and the allocator's holes beside it not
+  bool reached_cap_ = false;         // in the step before
+  bool leaves_doubt_ = false;        // the plan may fit and the allocator's holes beside it not
+  bool inputs_leave_doubt_ = false;  // the step may need more than its plan predicts
+  HeldPredictions held_predictions_;
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;

@@ -50,6 +50,16 @@ std::vector<at::Tensor> border_tensors(const std::vector<at::Tensor>& tensors,
   return out;
 }
 
+std::int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined() && tensor.has_storage()) {
+      bytes += static_cast<std::int64_t>(tensor.nbytes());
+    }
+  }
+  return bytes;
+}
+
 // Tensors are packed by hooks of the user's own, or operators are seen by a mode of theirs: what a
 // layer saves is no longer ours to hold.
 bool others_see_what_is_saved() {
@@ -121,7 +131,7 @@ bool Session::is_joined(std::size_t place) const {
 
 bool Session::keeps_revocably() const {
   if (!decision_.plan) return options_.budget_bytes.count() > 0;
-  if (leaves_doubt_) return true;
+  if (leaves_doubt_ || inputs_leave_doubt_) return true;
   return decision_.plan->revocable;
 }
 
@@ -229,7 +239,10 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
   call.apart = ordinal > 0 && (options.apart || !reads_latest(inputs));
-  call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart;
+  inputs_leave_doubt_ = held_predictions_.doubts(bytes_of(inputs));
+  // A segment needs at once what its layers need together, and cannot be taken back.
+  call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
+                !held_predictions_.inputs_vary();
   calls_.push_back(call);
   if (call.place != ordinal) state_->placed(static_cast<std::int32_t>(ordinal), call.place);
   auto open = std::make_unique<OpenLayer>();

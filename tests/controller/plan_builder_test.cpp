@@ -124,7 +124,7 @@ TEST(PlanBuilder, LayersKeepToABudgetThatAnOptimizerBreaks) {
   EXPECT_EQ(built.plan.modes, without.plan.modes);
   EXPECT_EQ(built.plan.predicted_peak_bytes, Bytes(1000 * kMiB));
   EXPECT_EQ(built.plan.reason.find("infeasible: the least peak of any plan is 1000.0 MiB"), 0U);
-  tighten(built, costs, costs, request_for(400));
+  tighten(built, costs, costs, request_for(400), KnownPeaks());
   EXPECT_EQ(built.plan.modes, without.plan.modes);
 }
 
@@ -137,6 +137,26 @@ TEST(PlanBuilder, KeepsAllBelowAnOptimizersPeakWhereThatFits) {
   EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::keep()));
 }
 
+// The model may be wrong about segments and right about layers on their own.
+TEST(PlanBuilder, SegmentsThatWereMeasuredNotToFitAreLayersOnTheirOwnAgain) {
+  const auto planner = make_planner({});
+  StepCosts costs = equal_layers(8);
+  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+    costs.layers[i].follows_previous = i > 0;
+    costs.layers[i].output_bytes = 40 * kMiB;
+    costs.layers[i].modes[1].forward_net_bytes = 40 * kMiB;
+  }
+  const PlanRequest request = request_for(150);
+  BuiltPlan built = build_plan(*planner, costs, request, {});
+  tighten(built, costs, costs, request, KnownPeaks());
+  ASSERT_FALSE(built.plan.joined.empty());
+  KnownPeaks known;
+  known.note(request.context, built.plan, 900 * kMiB);
+  tighten(built, costs, costs, request, known);
+  EXPECT_TRUE(built.plan.joined.empty());
+  EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::full()));
+}
+
 TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
   const auto planner = make_planner({});
   StepCosts costs = equal_layers(8);
@@ -144,7 +164,7 @@ TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
   const PlanRequest request = request_for(400);
   BuiltPlan built = build_plan(*planner, costs, request, {});
   const BuiltPlan least = built;
-  tighten(built, costs, costs, request);
+  tighten(built, costs, costs, request, KnownPeaks());
   EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::full()));
   EXPECT_EQ(built.choice, std::vector<std::uint8_t>(8, 1));
   EXPECT_EQ(built.plan.predicted_peak_bytes, least.plan.predicted_peak_bytes);

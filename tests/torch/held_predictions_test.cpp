@@ -1,0 +1,92 @@
+#include "torch/held_predictions.h"
+
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pudica::hooks {
+namespace {
+
+class HeldPredictionsTest : public ::testing::Test {
+ protected:
+  HeldPredictionsTest() {
+    plan_.id = 7;
+    plan_.predicted_peak_bytes = Bytes(100'000);
+    plan_.revocable = false;
+    plan_.revocable_until_held = true;
+  }
+
+  // Whether the step's last layer call was in doubt.
+  bool step(const std::vector<std::int64_t>& inputs, std::int64_t peak, bool whole = true) {
+    held_.begin(shape_, &plan_);
+    bool doubts = false;
+    for (const std::int64_t bytes : inputs) doubts = held_.doubts(bytes);
+    held_.end(peak, whole);
+    return doubts;
+  }
+
+  HeldPredictions held_;
+  Plan plan_;
+  ShapeKey shape_{2, 16};
+};
+
+TEST_F(HeldPredictionsTest, APlanIsDoubtedUntilAStepHasShownItsPeak) {
+  EXPECT_TRUE(step({10, 10}, 90'000));
+  EXPECT_FALSE(step({10, 10}, 100'000));
+  plan_.id = 8;
+  EXPECT_TRUE(step({10, 10}, 90'000)) << "another plan";
+}
+
+TEST_F(HeldPredictionsTest, LargerInputsThanThenAreDoubtedFromThereOn) {
+  step({10, 20, 10}, 90'000);
+  held_.begin(shape_, &plan_);
+  EXPECT_FALSE(held_.doubts(5)) << "smaller ones are not";
+  EXPECT_TRUE(held_.doubts(21));
+  EXPECT_TRUE(held_.doubts(10));
+  held_.end(95'000, true);
+  EXPECT_FALSE(step({10, 21, 10}, 90'000)) << "it held with these, too";
+  EXPECT_TRUE(step({10, 20, 10, 10}, 90'000)) << "a layer call that was not there";
+}
+
+TEST_F(HeldPredictionsTest, APlanThatNeededMoreBeginsAnewAndAllMustHoldTwiceAsOftenThen) {
+  step({10}, 90'000);
+  EXPECT_FALSE(step({10}, 150'000)) << "nothing told it";
+  EXPECT_TRUE(step({10}, 90'000));
+  EXPECT_TRUE(step({10}, 90'000)) << "once is not enough any more";
+  EXPECT_FALSE(step({10}, 90'000));
+}
+
+TEST_F(HeldPredictionsTest, AMissThatCouldBeTakenBackCostsNoTrustInOthers) {
+  EXPECT_TRUE(step({10}, 150'000));
+  EXPECT_TRUE(step({10}, 90'000));
+  EXPECT_FALSE(step({10}, 90'000));
+}
+
+TEST_F(HeldPredictionsTest, AStepThatGaveBackShowsNothing) {
+  EXPECT_TRUE(step({10}, 90'000, false));
+  EXPECT_TRUE(step({10}, 90'000));
+}
+
+TEST_F(HeldPredictionsTest, PlansThatDoNotAskForItAreNeverDoubted) {
+  plan_.revocable_until_held = false;
+  EXPECT_FALSE(step({10}, 200'000));
+  held_.begin(shape_, nullptr);
+  EXPECT_FALSE(held_.doubts(10));
+  held_.end(1, true);
+}
+
+TEST_F(HeldPredictionsTest, InputsThatVaryAtOneShapeAreToldFromTheCallOn) {
+  step({10, 20}, 90'000);
+  shape_ = ShapeKey{2, 32};
+  step({20, 40}, 90'000);
+  EXPECT_FALSE(held_.inputs_vary()) << "of two shapes";
+  held_.begin(shape_, nullptr);
+  held_.doubts(20);
+  EXPECT_FALSE(held_.inputs_vary());
+  held_.doubts(30);
+  EXPECT_TRUE(held_.inputs_vary());
+}
+
+}  // namespace
+}  // namespace pudica::hooks

@@ -39,11 +39,14 @@ class HeldPredictions {
 
   // The step's next layer call begins, with inputs of so many bytes. True: from here on nothing
   // says that the step will need what the plan predicts.
-  bool doubts(std::int64_t input_bytes) {
+  bool doubts(std::uint16_t layer_class, std::int64_t input_bytes) {
     const std::size_t call = step_.size();
     step_.push_back(input_bytes);
-    if (call >= usual_->size()) usual_->push_back(input_bytes);
-    inputs_vary_ = inputs_vary_ || (*usual_)[call] != input_bytes;
+    const Inputs now{layer_class, input_bytes};
+    if (call >= usual_->size()) usual_->push_back(now);
+    Inputs& usual = (*usual_)[call];
+    if (usual.layer_class != layer_class) usual = now;  // another step, and known as one
+    inputs_vary_ = inputs_vary_ || usual.bytes != input_bytes;
     if (known_ != nullptr) {
       doubts_ = doubts_ || call >= known_->inputs.size() || input_bytes > known_->inputs[call];
     }
@@ -70,6 +73,10 @@ class HeldPredictions {
   static constexpr std::int64_t kMostNeeded = std::int64_t{1} << 20U;
   static constexpr std::size_t kMostPlans = 4096;
 
+  struct Inputs {
+    std::uint16_t layer_class = 0;
+    std::int64_t bytes = 0;
+  };
   struct Held {
     std::int64_t times = 0;
     std::vector<std::int64_t> inputs;  // by layer call, the largest
@@ -91,8 +98,8 @@ class HeldPredictions {
   const Held* known_ = nullptr;
   std::vector<std::int64_t> step_;  // bytes of inputs, by layer call
   bool doubts_ = false;
-  std::map<ShapeKey, std::vector<std::int64_t>> inputs_of_;  // as first seen, by layer call
-  std::vector<std::int64_t>* usual_ = nullptr;               // of the step's shape
+  std::map<ShapeKey, std::vector<Inputs>> inputs_of_;  // as first seen, by layer call
+  std::vector<Inputs>* usual_ = nullptr;               // of the step's shape
   bool inputs_vary_ = false;
 };
 

@@ -239,7 +239,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
   call.apart = ordinal > 0 && (options.apart || !reads_latest(inputs));
-  inputs_leave_doubt_ = held_predictions_.doubts(bytes_of(inputs));
+  inputs_leave_doubt_ = held_predictions_.doubts(call.layer_class, bytes_of(inputs));
   // A segment needs at once what its layers need together, and cannot be taken back.
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
                 !held_predictions_.inputs_vary();

@@ -21,7 +21,7 @@ class HeldPredictionsTest : public ::testing::Test {
   bool step(const std::vector<std::int64_t>& inputs, std::int64_t peak, bool whole = true) {
     held_.begin(shape_, &plan_);
     bool doubts = false;
-    for (const std::int64_t bytes : inputs) doubts = held_.doubts(bytes);
+    for (const std::int64_t bytes : inputs) doubts = held_.doubts(0, bytes);
     held_.end(peak, whole);
     return doubts;
   }
@@ -41,9 +41,9 @@ TEST_F(HeldPredictionsTest, APlanIsDoubtedUntilAStepHasShownItsPeak) {
 TEST_F(HeldPredictionsTest, LargerInputsThanThenAreDoubtedFromThereOn) {
   step({10, 20, 10}, 90'000);
   held_.begin(shape_, &plan_);
-  EXPECT_FALSE(held_.doubts(5)) << "smaller ones are not";
-  EXPECT_TRUE(held_.doubts(21));
-  EXPECT_TRUE(held_.doubts(10));
+  EXPECT_FALSE(held_.doubts(0, 5)) << "smaller ones are not";
+  EXPECT_TRUE(held_.doubts(0, 21));
+  EXPECT_TRUE(held_.doubts(0, 10));
   held_.end(95'000, true);
   EXPECT_FALSE(step({10, 21, 10}, 90'000)) << "it held with these, too";
   EXPECT_TRUE(step({10, 20, 10, 10}, 90'000)) << "a layer call that was not there";
@@ -72,7 +72,7 @@ TEST_F(HeldPredictionsTest, PlansThatDoNotAskForItAreNeverDoubted) {
   plan_.revocable_until_held = false;
   EXPECT_FALSE(step({10}, 200'000));
   held_.begin(shape_, nullptr);
-  EXPECT_FALSE(held_.doubts(10));
+  EXPECT_FALSE(held_.doubts(0, 10));
   held_.end(1, true);
 }
 
@@ -82,10 +82,17 @@ TEST_F(HeldPredictionsTest, InputsThatVaryAtOneShapeAreToldFromTheCallOn) {
   step({20, 40}, 90'000);
   EXPECT_FALSE(held_.inputs_vary()) << "of two shapes";
   held_.begin(shape_, nullptr);
-  held_.doubts(20);
+  held_.doubts(0, 20);
   EXPECT_FALSE(held_.inputs_vary());
-  held_.doubts(30);
+  held_.doubts(0, 30);
   EXPECT_TRUE(held_.inputs_vary());
+}
+
+TEST_F(HeldPredictionsTest, LayersOfAnotherClassHaveInputsOfTheirOwn) {
+  step({10}, 90'000);
+  held_.begin(shape_, &plan_);
+  held_.doubts(1, 20);
+  EXPECT_FALSE(held_.inputs_vary()) << "a cast is another class";
 }
 
 }  // namespace

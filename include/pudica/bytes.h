@@ -53,8 +53,8 @@ class Bytes {
   std::int64_t count_ = 0;
 };
 
-// Reads "600MiB", "1.5GB", "18 GB", "4096" or "4096B" (units: B, kB, MB, GB, TB, KiB, MiB, GiB,
-// TiB; case does not matter). Errors: kInvalidArgument naming the text and what was expected.
+// Reads "600MiB", "1.5GB", "4096" or "4096B" (units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; case
+// does not matter; a point needs one). Errors: kInvalidArgument naming the text, what was expected.
 Result<Bytes> parse_bytes(std::string_view text);
 
 // "612.5 MiB": three to four significant digits with a binary unit.

@@ -42,6 +42,14 @@ Error bad_bytes(std::string_view text) {
                           "MiB, GiB, TiB), such as 600MiB");
 }
 
+// Elsewhere such a number is a fraction of what a run needs.
+Error part_of_a_byte(std::string_view text) {
+  return invalid_argument(
+      "not a byte count: '" + shown(text) +
+      "'; expected a unit after a number with a point, as in 1.5GB: fractions of "
+      "what a run needs are not known here");
+}
+
 }  // namespace
 
 Result<Bytes> parse_bytes(std::string_view text) {
@@ -55,6 +63,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
   const std::string_view unit = std::string_view(compact).substr(end);
   for (const Unit& known : kUnits) {
     if (unit != known.name) continue;
+    if (unit.empty() && number.find('.') != std::string_view::npos) return part_of_a_byte(text);
     double value = 0;
     const auto [rest, status] =
         std::from_chars(number.data(), number.data() + number.size(), value);

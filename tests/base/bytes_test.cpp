@@ -16,7 +16,8 @@ TEST(Bytes, ReadsEveryUnitRegardlessOfCaseAndSpace) {
 }
 
 TEST(Bytes, RefusesWhatIsNoByteCountAndNamesIt) {
-  for (const char* text : {"", "MiB", "12QB", "1.2.3MB", "-5MB", "99999999999TiB", "0x10"}) {
+  for (const char* text :
+       {"", "MiB", "12QB", "1.2.3MB", "-5MB", "99999999999TiB", "0x10", "0.5", "4096.0"}) {
     const auto result = parse_bytes(text);
     ASSERT_FALSE(result.has_value()) << text;
     EXPECT_NE(result.error().message.find("'" + std::string(text) + "'"), std::string::npos);

@@ -148,6 +148,7 @@ def test_estimate_tells_what_a_shape_needs(cli, daemon):
 def test_bad_shapes_and_budgets_never_reach_the_daemon(cli, daemon):
     for words in (["explain", "12x"], ["estimate", "a b"], ["explain", "12x384", "--budget", "big"],
                   ["budget", "train", "lots"], ["budget", "train", "0"], ["budget", "train", "-5"],
+                  ["budget", "train", "0.5"], ["group", "gpu0", "0.5"],
                   ["group", "gpu0", "-1GiB"]):
         output = cli(*words)
         assert output.code == 2, words

@@ -135,9 +135,9 @@ void Session::begin_step(const ShapeKey& shape) {
     if (policy_failed_) decision_ = {};
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  prepare_cache();
   held_predictions_.begin(shape, decision_.plan.get());
   inputs_leave_doubt_ = false;
+  prepare_cache();
   timer_ = timer_of_step();
   state_->begin(step_, {decision_.record, decision_.plan, timer_,
                         static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_});

@@ -5,17 +5,16 @@ attach() (an adapter put in, half a model frozen, buffers that a cast or the lay
 from __future__ import annotations
 
 from collections.abc import Hashable
+from operator import is_
 
 import torch
 from torch import nn
 
 
 def has_those(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> bool:
-    """Whether the module's own parameters are these very ones."""
+    """Whether the module's own parameters are these very ones, in this order."""
     now = module._parameters
-    return len(now) == len(parameters) and all(
-        now.get(name) is one for name, one in parameters.items()
-    )
+    return len(now) == len(parameters) and all(map(is_, now.values(), parameters.values()))
 
 
 class Parts:

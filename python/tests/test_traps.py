@@ -71,6 +71,20 @@ def test_a_parameter_replaced_before_the_backward() -> None:
     assert linear.weight is not first
 
 
+def test_a_parameter_freed_before_the_backward_raises() -> None:
+    model = stack()
+    linear: Any = model.layers[1].inner[0]
+    with attached(model):
+        gradients(model, run)
+        loss = run(model)
+        freed, linear.weight = linear.weight, nn.Parameter(linear.weight.detach() + 1)
+        freed.untyped_storage().resize_(0)
+        with pytest.raises(RuntimeError, match="parameter weight was freed after its forward"):
+            loss.backward()
+        assert linear.weight is not freed, "put back"
+        gradients(model, run)
+
+
 # -- 3 arguments changed in place ----------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ class ControllerImpl final : public Controller {
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
   bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
   StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
-  StepDecision teach_joined_step(const StepContext& context, Plan plan);
+  StepDecision teach_joined_step(Plan plan);
   StepDecision fallback_step(const StepContext& context);
   StepDecision publish(Plan plan, Pending pending, bool record);
   void note_budget(StepContext& context);

@@ -67,7 +67,7 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   if (model && options_.warmup_mode == WarmupMode::kRevocable) {
     // Keeping all is what teaches at least cost, unless it would end in many revocations.
     BuiltPlan built = built_plan(context, *model, {});
-    if (!built.plan.joined.empty()) return teach_joined_step(context, std::move(built.plan));
+    if (!built.plan.joined.empty()) return teach_joined_step(std::move(built.plan));
     planned = std::move(built.plan.modes);
     // What forwards that wait hold can be revoked.
     plan.feasible = built.plan.feasible || context.waiting_forwards > 0;
@@ -78,11 +78,9 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   return publish(std::move(plan), {}, true);
 }
 
-// Layers do not fit one by one, so no layer is taken out to be kept. Where segments do not fit
-// either the model may be what is wrong: only layers on their own show what they need.
-StepDecision ControllerImpl::teach_joined_step(const StepContext& context, Plan plan) {
+// Layers do not fit one by one, so no layer is taken out to be kept.
+StepDecision ControllerImpl::teach_joined_step(Plan plan) {
   if (!plan.feasible) ++counters_.infeasible_steps;
-  if (plan.predicted_peak_bytes > context.budget_bytes) plan.joined.clear();
   plan.predicted_peak_bytes = Bytes(0);  // of too little to be judged by
   plan.revocable = true;
   plan.reason = "learning: " + phase_.reason + "; " + plan.reason;

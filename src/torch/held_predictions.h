@@ -52,8 +52,9 @@ class HeldPredictions {
     }
     return doubts_;
   }
-  // Two steps of one shape, of this run, had layers with inputs of different sizes.
-  [[nodiscard]] bool inputs_vary() const { return inputs_vary_; }
+  // False: two steps of one shape, of this run, had layers with inputs of different sizes. Plans
+  // that do not ask for it may join what they will.
+  [[nodiscard]] bool may_join() const { return plan_ == nullptr || !inputs_vary_; }
 
   // The step is over; `whole`: it ran as it should, and nothing was taken back.
   void end(std::int64_t peak_bytes, bool whole) {

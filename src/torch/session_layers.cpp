@@ -242,7 +242,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   inputs_leave_doubt_ = held_predictions_.doubts(call.layer_class, bytes_of(inputs));
   // A segment needs at once what its layers need together, and cannot be taken back.
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
-                !held_predictions_.inputs_vary();
+                held_predictions_.may_join();
   calls_.push_back(call);
   if (call.place != ordinal) state_->placed(static_cast<std::int32_t>(ordinal), call.place);
   auto open = std::make_unique<OpenLayer>();

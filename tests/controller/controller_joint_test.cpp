@@ -111,6 +111,32 @@ TEST(ControllerJoints, AreRunWhileLearning) {
   }
 }
 
+// Segments that need more than is predicted, and cannot be taken back.
+TEST(ControllerJoints, ThatWereMeasuredNotToFitAreLayersOnTheirOwnAgain) {
+  Harness harness(deep(32));
+  learn(harness);
+  const auto estimate = harness.controller->estimate(kShape, harness.budget_at(kShape, 0.5));
+  ASSERT_TRUE(estimate.has_value());
+  const Bytes flat = estimate->base_bytes + Bytes(checkpoint_all(harness.model, kShape));
+  const Bytes budget =
+      estimate->floor_peak_bytes + Bytes((flat - estimate->floor_peak_bytes).count() / 2);
+  int joined = 0;
+  for (int i = 0; i < 12; ++i) {
+    const StepContext context = harness.model.context(kShape, budget);
+    const StepDecision decision = harness.controller->begin_step(context);
+    StepOutcome outcome = harness.model.run(context, decision);
+    const bool joint = !decision.plan->joined.empty();
+    joined += joint ? 1 : 0;
+    if (joint) {
+      outcome.peak_bytes = Bytes(2 * budget.count());
+      outcome.overrun = true;
+    }
+    harness.controller->end_step(outcome);
+  }
+  EXPECT_GT(joined, 0);
+  EXPECT_LE(joined, 3);
+}
+
 TEST(ControllerJoints, BelowTheMenuFloorItIsRunAndTheShortageIsNamed) {
   Harness harness(deep(32));
   learn(harness);

@@ -76,23 +76,25 @@ TEST_F(HeldPredictionsTest, PlansThatDoNotAskForItAreNeverDoubted) {
   held_.end(1, true);
 }
 
-TEST_F(HeldPredictionsTest, InputsThatVaryAtOneShapeAreToldFromTheCallOn) {
+TEST_F(HeldPredictionsTest, WhereInputsVaryAtOneShapeNothingIsJoinedFromTheCallOn) {
   step({10, 20}, 90'000);
   shape_ = ShapeKey{2, 32};
   step({20, 40}, 90'000);
-  EXPECT_FALSE(held_.inputs_vary()) << "of two shapes";
-  held_.begin(shape_, nullptr);
+  held_.begin(shape_, &plan_);
+  EXPECT_TRUE(held_.may_join()) << "of two shapes";
   held_.doubts(0, 20);
-  EXPECT_FALSE(held_.inputs_vary());
+  EXPECT_TRUE(held_.may_join());
   held_.doubts(0, 30);
-  EXPECT_TRUE(held_.inputs_vary());
+  EXPECT_FALSE(held_.may_join());
+  held_.begin(shape_, nullptr);
+  EXPECT_TRUE(held_.may_join()) << "a plan that does not ask";
 }
 
 TEST_F(HeldPredictionsTest, LayersOfAnotherClassHaveInputsOfTheirOwn) {
   step({10}, 90'000);
   held_.begin(shape_, &plan_);
   held_.doubts(1, 20);
-  EXPECT_FALSE(held_.inputs_vary()) << "a cast is another class";
+  EXPECT_TRUE(held_.may_join()) << "a cast is another class";
 }
 
 }  // namespace

@@ -29,69 +29,70 @@ TEST_F(SessionTest, AppliesThePlanAndTheGradientsStayTheSame) {
   EXPECT_EQ(report_.recomputed_layers, 2) << "two joint segments, recomputed once each";
 }
 
-// Parallel layers of one input: a plan that has them as one is not theirs.
-TEST_F(SessionTest, LayersThatReadNoneOfTheOneBeforeAreToldAndNotJoined) {
-  auto handle = attach_with(0);
-  const auto parallel_step = [&] {
+class SessionApartTest : public SessionTest {
+ protected:
+  // A step whose loss `forward` makes of the input; its gradients.
+  std::vector<at::Tensor> step_of(const std::function<at::Tensor(const at::Tensor&)>& forward) {
     model_->clear_gradients();
     at::manual_seed(3);
     const at::Tensor input = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
-    handle->begin_step(ShapeKey{2, 16});
+    handle_->begin_step(ShapeKey{2, 16});
+    torch::autograd::backward({forward(input)});
+    report_ = handle_->end_step();
+    return gradients();
+  }
+  at::Tensor layer(std::size_t index, const at::Tensor& input, const LayerOptions& options = {}) {
+    const auto run = [layer = model_->layers[index]](const std::vector<at::Tensor>& inputs) {
+      return std::vector<at::Tensor>{layer->forward(inputs.front())};
+    };
+    return handle_->layer(static_cast<std::int64_t>(index), run, {input}, options).front();
+  }
+  [[nodiscard]] std::vector<bool> told_apart() const {
+    std::vector<bool> apart;
+    for (const auto& layer : policy_->structures.back().layers) apart.push_back(layer.apart);
+    return apart;
+  }
+  void plan_one_segment() {
+    policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::full(), Mode::full()});
+    policy_->plan->joined = {0, 1, 1, 1};
+  }
+
+  std::unique_ptr<Handle> handle_ = attach_with(0);
+};
+
+// Parallel layers of one input: a plan that has them as one is not theirs.
+TEST_F(SessionApartTest, LayersThatReadNoneOfTheOneBeforeAreToldAndNotJoined) {
+  const auto parallel = [&](const at::Tensor& input) {
     at::Tensor sum = at::zeros({1});
     at::Tensor x = input;
     for (std::size_t i = 0; i < model_->layers.size(); ++i) {
-      const auto layer = model_->layers[i];
-      const at::Tensor& read = i < 3 ? input : x;  // the last one reads the third
-      x = handle->layer(
-          static_cast<std::int64_t>(i),
-          [layer](const at::Tensor& in) { return layer->forward(in); }, read);
+      x = layer(i, i < 3 ? input : x);  // the last one reads the third
       sum = sum + x.mean();
     }
-    torch::autograd::backward({sum});
-    report_ = handle->end_step();
-    return gradients();
+    return sum;
   };
-  const auto expected = parallel_step();
+  const auto expected = step_of(parallel);
   ASSERT_FALSE(policy_->structures.empty());
-  std::vector<bool> apart;
-  for (const auto& layer : policy_->structures.back().layers) apart.push_back(layer.apart);
-  EXPECT_EQ(apart, (std::vector<bool>{false, true, true, false}));
-  policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::full(), Mode::full()});
-  policy_->plan->joined = {0, 1, 1, 1};
-  expect_equal(expected, parallel_step());
+  EXPECT_EQ(told_apart(), (std::vector<bool>{false, true, true, false}));
+  plan_one_segment();
+  expect_equal(expected, step_of(parallel));
   EXPECT_EQ(report_.recomputed_layers, 3) << "the third and the last are one";
 }
 
-TEST_F(SessionTest, LayersThatAreSaidToBeApartAreToldAndNotJoined) {
-  auto handle = attach_with(0);
-  const auto step = [&] {
-    model_->clear_gradients();
-    at::manual_seed(3);
-    at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
-    handle->begin_step(ShapeKey{2, 16});
+TEST_F(SessionApartTest, LayersThatAreSaidToBeApartAreToldAndNotJoined) {
+  const auto chain = [&](at::Tensor x) {
     for (std::size_t i = 0; i < model_->layers.size(); ++i) {
       LayerOptions options;
       options.apart = i == 2;
-      const auto layer = model_->layers[i];
-      x = handle->layer(
-          static_cast<std::int64_t>(i),
-          [layer](const std::vector<at::Tensor>& in) {
-            return std::vector<at::Tensor>{layer->forward(in.front())};
-          },
-          std::vector<at::Tensor>{x}, options)[0];
+      x = layer(i, x, options);
     }
-    torch::autograd::backward({x.mean()});
-    report_ = handle->end_step();
-    return gradients();
+    return x.mean();
   };
-  const auto expected = step();
+  const auto expected = step_of(chain);
   ASSERT_FALSE(policy_->structures.empty());
-  std::vector<bool> apart;
-  for (const auto& layer : policy_->structures.back().layers) apart.push_back(layer.apart);
-  EXPECT_EQ(apart, (std::vector<bool>{false, false, true, false}));
-  policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::full(), Mode::full()});
-  policy_->plan->joined = {0, 1, 1, 1};
-  expect_equal(expected, step());
+  EXPECT_EQ(told_apart(), (std::vector<bool>{false, false, true, false}));
+  plan_one_segment();
+  expect_equal(expected, step_of(chain));
   EXPECT_EQ(report_.recomputed_layers, 2) << "two and two";
 }
 

@@ -278,7 +278,7 @@ void read_segment(Reader& reader, std::int64_t version, const PredictorOptions& 
   const auto [entry, is_new] = models.emplace(key, SegmentModel(key, options, names.size()));
   const bool accepted =
       is_new && entry->second.set_state(std::move(samples), observations, std::move(time));
-  if (!accepted) reader.fail();
+  if (!accepted) reader.fail("what it says of " + to_string(key) + " was measured by no step");
 }
 
 Error corrupt(const std::string& what) {

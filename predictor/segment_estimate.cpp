@@ -227,6 +227,7 @@ LearnedQuantity SegmentModel::describe_rows(const std::string& quantity,
   learned.samples = observations_;
   learned.distinct_shapes = distinct_shapes();
   if (dimensions() > 0) learned.dimensions = samples_.front().shape.names();
+  if (dimensions() > 0) learned.latest_shape = samples_.back().shape;
   for (const std::uint8_t monomial : rows.monomials) {
     learned.monomials.push_back(basis_->name(monomial, learned.dimensions));
   }

@@ -319,6 +319,10 @@ bool SegmentModel::set_state(std::vector<StoredSample> samples, std::int64_t obs
     sample.peak_bytes = raw.peak_bytes;
     sample.deltas = std::move(raw.deltas);
     StoredSample stored = make_stored(raw.shape, sample);
+    const bool as_written = stored.net_bytes == raw.net_bytes &&
+                            stored.peak_bytes == raw.peak_bytes &&
+                            stored.has_deltas >= raw.has_deltas;
+    if (!as_written) return false;  // no step has needed that
     // An empty log that adds up would read as "nothing happens".
     if (!raw.has_deltas) stored.has_deltas = false;
     stored.order = next_order_++;

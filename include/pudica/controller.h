@@ -32,6 +32,9 @@ struct ControllerOptions {
   // Which modes may be planned: kinds named here. Empty: all but `offload`.
   std::vector<Mode::Kind> menu;
   std::int64_t host_bytes = std::int64_t{4} << 30U;  // what layers of mode `offload` may fill
+  // A restored state is taken at its word: for who reads states and runs no steps of its own. Else
+  // it is a claim until the run's steps agree with it.
+  bool trusts_restored_states = false;
   double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
   PlannerOptions planner;
   PredictorOptions predictor;
@@ -48,6 +51,7 @@ struct ControllerCounters {
   std::int64_t revocations = 0;
   std::int64_t overruns = 0;
   std::int64_t drifts = 0;
+  std::int64_t refused_states = 0;  // restored, and dropped: its own steps said otherwise
 };
 
 // Measured against predicted peak of one step, most recent last in the snapshot.

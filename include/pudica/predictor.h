@@ -53,6 +53,7 @@ struct LearnedQuantity {
   std::int64_t samples = 0;
   std::int64_t distinct_shapes = 0;
   DimensionNames dimensions;  // of the shapes seen, in their order
+  ShapeKey latest_shape;      // of which a sample is kept
 };
 
 // Learns segments online. Not thread-safe: one owner thread. Never throws on odd samples; a

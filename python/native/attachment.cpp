@@ -207,6 +207,7 @@ std::string Attachment::stats() const {
            {"budget_bytes", budget_bytes_.count()},
            {"failures", handle_->failures()},
            {"state", controllers_ ? to_string(controllers_->state()) : "fixed"}};
+  const bool planned = last_.plan && last_.plan->predicted_peak_bytes > Bytes(0);
   json last{{"shape", last_.step == 0 ? "" : last_.shape.to_named_string()},
             {"peak_bytes", last_.peak_bytes.count()},
             {"base_bytes", last_.base_bytes.count()},
@@ -219,7 +220,7 @@ std::string Attachment::stats() const {
             {"predicted_peak_bytes", nullptr},
             {"layer_calls", last_.layer_calls},
             {"recomputed_layers", last_.recomputed_layers},
-            {"learning", last_.recorded},
+            {"learning", last_.recorded && !planned},
             {"reason", last_.plan ? last_.plan->reason : ""}};
   if (last_.plan && last_.plan->predicts_peak()) {
     last["predicted_peak_bytes"] = last_.plan->predicted_peak_bytes.count();

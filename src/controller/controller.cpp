@@ -70,6 +70,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   note_budget(context);
   most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
   note_base(context);
+  if (claims_.begin_step()) margin_.reset();  // the errors of another process
   const std::uint64_t version = store_.version();
   store_.settle(context);
   if (store_.version() != version) plans_.predictions_changed(step_ - 1);
@@ -79,7 +80,10 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
       return publish_hit(*entry, context);
     }
   }
-  const auto model = model_of(context);
+  const Result<StepModel> model =
+      claims_.contradicted()
+          ? Error{ErrorCode::kUnavailable, "the latest step was not what the learned state says"}
+          : model_of(context);
   PhaseInputs inputs;
   inputs.structure_known = !structure_.layers.empty();
   inputs.relearning = relearning_;
@@ -170,6 +174,12 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const StepCont
 StepDecision ControllerImpl::plan_step(const StepContext& context, const StepModel& model) {
   BuiltPlan built = built_plan(context, model, plans_.warm_choice(context));
   const bool certain = is_certain(model, built);
+  if (claims_.doubts(structure_, built.plan)) {
+    return try_claims(std::move(built), model, context, certain);
+  }
+  if (!built.plan.joined.empty() && claims_.doubts_basis(structure_, Mode::keep())) {
+    return teach_step(context, Error{ErrorCode::kUnavailable, "no layer was kept here yet"});
+  }
   CachedPlan entry = cached_plan(context, model, built);
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
@@ -326,6 +336,7 @@ Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
   request.menu = options_.menu;
   request.host_bytes = options_.host_bytes;
   request.lenient = learning_steps_ >= options_.warmup_max_steps;
+  request.claims = &claims_;
   request.derives_kept = learning_was_revoked_ && learning_steps_ >= kPatientSteps;
   return build_step_model(store_, structure_, request);
 }

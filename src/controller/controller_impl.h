@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/claims.h"
 #include "controller/known_peaks.h"
 #include "controller/margin.h"
 #include "controller/phase.h"
@@ -22,9 +23,10 @@
 
 namespace pudica {
 
-// Four parts: deciding (controller.cpp), the layers that are planned for
-// (controller_structure.cpp), learning from outcomes (controller_outcome.cpp), and reports and
-// state (controller_report.cpp). Not thread-safe: one owner thread.
+// Parts: deciding (controller.cpp), the layers that are planned for (controller_structure.cpp),
+// learning from outcomes (controller_outcome.cpp), what a restored state is worth
+// (controller_claims.cpp), and reports and state (controller_report.cpp). Not thread-safe: one
+// owner thread.
 class ControllerImpl final : public Controller {
  public:
   explicit ControllerImpl(const ControllerOptions& options);
@@ -75,6 +77,8 @@ class ControllerImpl final : public Controller {
   StepDecision plan_step(const StepContext& context, const StepModel& model);
   [[nodiscard]] CachedPlan cached_plan(const StepContext& context, const StepModel& model,
                                        const BuiltPlan& built) const;
+  StepDecision try_claims(BuiltPlan built, const StepModel& model, const StepContext& context,
+                          bool certain);
   StepDecision plan_shared(const StepContext& context, const StepModel& model);
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
   bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
@@ -89,6 +93,7 @@ class ControllerImpl final : public Controller {
   void stand_down(const std::string& reason);
   [[nodiscard]] Result<StepModel> model_of(const StepContext& context) const;
   [[nodiscard]] Mode default_mode() const;
+  [[nodiscard]] std::vector<Mode::Kind> plain_menu() const;
   // Held back from a budget: as at the latest step under it, else by the errors known.
   [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
@@ -116,10 +121,12 @@ class ControllerImpl final : public Controller {
 
   // Outcomes.
   void take_outcome(const StepOutcome& outcome);
-  void judge(const StepOutcome& outcome);
+  std::optional<bool> judge(const StepOutcome& outcome);
   void note_peak(const StepOutcome& outcome);
   void learn(const StepOutcome& outcome);
   void remember_peak(const StepOutcome& outcome);
+  bool agrees_with_claims(const StepOutcome& outcome, std::optional<bool> peak);
+  void drop_claims();
 
   // Reports and state.
   [[nodiscard]] StepContext context_at(const ShapeKey& shape, Bytes budget_bytes) const;
@@ -132,6 +139,7 @@ class ControllerImpl final : public Controller {
   SegmentStore store_;
   PlanStore plans_;
   KnownPeaks known_peaks_;
+  Claims claims_;
   Margin margin_;
   DriftDetector drift_;
   Phase phase_;

@@ -31,6 +31,7 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
   short_of_room_ = short_of_room_ || !plan.feasible || plan.predicted_extra_seconds > 0;
   if (!short_of_room_ || model.unknown.empty() || menu_steps_ >= kMostMenuSteps) return false;
   if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
+  if (claims_.doubts_basis(structure_, Mode::keep())) return false;
   const std::int64_t room = (available_bytes_ - context.base_bytes).count();
   const MenuLessons taught = lessons_within(model, built.choice, plan.joined, room);
   if (taught.lessons.empty()) return false;
@@ -73,8 +74,12 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
     plan.feasible = built.plan.feasible || context.waiting_forwards > 0;
     if (!plan.feasible) ++counters_.infeasible_steps;
   }
+  // The rest of the menu can wait until something is known of `keep` and `full`.
+  const std::vector<Mode::Kind> plain = plain_menu();
+  const bool of_all = model || plain.empty();
   plan.modes = learning_modes(
-      store_, structure_, {context.gradients_present, options_.menu, planned, plan.default_mode});
+      store_, structure_,
+      {context.gradients_present, of_all ? options_.menu : plain, planned, plan.default_mode});
   return publish(std::move(plan), {}, true);
 }
 
@@ -85,6 +90,12 @@ StepDecision ControllerImpl::teach_joined_step(Plan plan) {
   plan.revocable = true;
   plan.reason = "learning: " + phase_.reason + "; " + plan.reason;
   return publish(std::move(plan), {}, true);
+}
+
+std::vector<Mode::Kind> ControllerImpl::plain_menu() const {
+  std::vector<Mode::Kind> kinds{Mode::Kind::kKeep, Mode::Kind::kFull};
+  std::erase_if(kinds, [this](Mode::Kind kind) { return !on_menu(kind); });
+  return kinds;
 }
 
 Mode ControllerImpl::default_mode() const {

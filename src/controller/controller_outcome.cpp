@@ -47,12 +47,14 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   largest_.resize(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);
   const bool of_others = passing_ && passing_->layers.size() == structure_.layers.size();
+  std::optional<bool> peak;
   if (is_passing()) {
     if (of_others) note_others(outcome);
     pending_ = {};
   } else {
-    judge(outcome);
+    peak = judge(outcome);
   }
+  if (!agrees_with_claims(outcome, peak)) return;
   if (!outcome.segments.empty()) {
     const bool left_out = passing_ && passing_->layers.size() < structure_.layers.size();
     learn(left_out ? placed(outcome) : outcome);
@@ -63,17 +65,20 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   }
 }
 
-void ControllerImpl::judge(const StepOutcome& outcome) {
-  if (outcome.plan == nullptr || outcome.plan->id != pending_.plan_id) return;
+// Whether the peak was the predicted one; nullopt: none was predicted, or it cannot be told.
+std::optional<bool> ControllerImpl::judge(const StepOutcome& outcome) {
+  if (outcome.plan == nullptr || outcome.plan->id != pending_.plan_id) return std::nullopt;
   const Pending pending = std::exchange(pending_, {});
-  if (outcome.searched && pending.planned) return;
+  if (outcome.searched && pending.planned) return std::nullopt;
   const Bytes predicted = outcome.plan->predicted_peak_bytes;
   if (!pending.planned) learning_was_revoked_ = outcome.revocations > 0;
-  if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) return;
+  if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) {
+    return std::nullopt;
+  }
   plans_.record_measured(outcome.context, outcome.peak_bytes);
   remember_peak(outcome);
   note_peak(outcome);
-  if (!pending.identified) return;
+  if (!pending.identified) return std::nullopt;
   const auto relative = [predicted](Bytes peak) {
     return static_cast<double>(peak.count()) / static_cast<double>(predicted.count()) - 1;
   };
@@ -87,7 +92,7 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
     plans_.erase(outcome.context);
     to_record_.insert(shape);
   } else if (outcome.revocations > 0) {
-    return;  // expected: even the floor does not fit
+    return std::nullopt;  // expected: even the floor does not fit
   }
   const bool misfit = drift_.is_misfit(error);
   // What the model can still learn is no noise: the margin takes it once a recording has not
@@ -104,6 +109,7 @@ void ControllerImpl::judge(const StepOutcome& outcome) {
     doubtful_steps_ = kDoubtfulSteps;
     judge_drift_ = true;
   }
+  return !misfit;
 }
 
 // Where the model is wrong about a plan, the plan's own peak stands in for it from now on.

@@ -19,6 +19,11 @@ constexpr int kRegionsPerSnapshot = 8;
 
 // Of a model and of a menu: larger numbers are damage.
 constexpr std::size_t kMostClasses = 4096;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 48U;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50U;
+constexpr int kLargestVariant = 255;
+
+std::int64_t written(Bytes bytes) { return std::clamp<std::int64_t>(bytes.count(), 0, kMostBytes); }
 
 Error damaged(const std::string& line) {
   return {ErrorCode::kCorrupt, "learned state: cannot read '" + line.substr(0, 60) + "'"};
@@ -68,7 +73,7 @@ struct SavedHeader {
     std::int64_t bytes = 0;
     words >> bytes;
     out = Bytes(bytes);
-    return words && bytes >= 0;
+    return words && bytes >= 0 && bytes <= kMostBytes;
   }
 
   // One line; a class's name and a step's words take more of `in`. False: damage.
@@ -82,6 +87,7 @@ struct SavedHeader {
     if (what == "class") return read_text(words, in, most, structure.class_names.emplace_back());
     if (what == "recorded") {
       words >> recorded;
+      return words && recorded >= 0 && recorded <= kMostSteps;
     } else if (what == "layer") {
       StepStructure::Layer layer;
       int variant = 0;
@@ -89,6 +95,7 @@ struct SavedHeader {
       if (!(words >> layer.layer_class >> variant)) return false;
       if (words >> apart) layer.apart = apart;
       words.clear();  // where it is not told
+      if (variant < 0 || variant > kLargestVariant) return false;
       layer.variant = static_cast<std::uint8_t>(variant);
       structure.layers.push_back(layer);
     } else if (what == "base") {
@@ -262,10 +269,10 @@ std::string ControllerImpl::state_body() const {
   }
   for (const std::size_t present : {0U, 1U}) {
     if (!base_known_[present]) continue;
-    out << "base " << present << ' ' << last_base_bytes_[present].count() << '\n';
+    out << "base " << present << ' ' << written(last_base_bytes_[present]) << '\n';
   }
   if (most_returning_bytes_ > Bytes(0)) {
-    out << "returning " << most_returning_bytes_.count() << '\n';
+    out << "returning " << written(most_returning_bytes_) << '\n';
   }
   out << std::setprecision(17);
   for (const double error : margin_.errors()) out << "error " << error << '\n';
@@ -295,6 +302,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
     store_ = std::move(store);
     margin_ = Margin(options_.margin_revocation_rate);
     for (const double error : header.errors) margin_.add(error);
+    if (!options_.trusts_restored_states) claims_.begin();
     structure_ = std::move(header.structure);
     recorded_steps_ = header.recorded;
     for (const std::size_t present : {0U, 1U}) {

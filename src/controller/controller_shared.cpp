@@ -54,7 +54,9 @@ StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepM
   const auto forwards = 1 + static_cast<std::size_t>(context.following_forwards);
   const StepModel together = repeated(model, forwards);
   BuiltPlan built = built_plan(context, together, {});
-  const bool record = wants_record(context, model, is_certain(together, built));
+  const bool doubted = claims_.doubts(structure_, built.plan);
+  if (doubted) built.plan.joined.clear();
+  const bool record = wants_record(context, model, is_certain(together, built)) || doubted;
   take_first(built, model.upper, context);
   ++counters_.plans_made;
   const bool taught = context.following_forwards == 0 && take_lessons(context, model, built);

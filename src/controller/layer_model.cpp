@@ -40,6 +40,10 @@ class LayerBuilder {
     for (const Mode mode : modes_on_offer()) {
       if (!on_menu(mode) || out_.point.modes.size() >= kMaxModes) continue;
       const bool optional = mode != Mode::keep() && mode != Mode::full();
+      if (optional && is_claimed(mode)) {
+        out_.unknown.push_back({wanted_.layer_class, mode, std::nullopt});
+        continue;
+      }
       if (optional && !is_known(classes.best(mode, wanted_.variant), plain_identified)) {
         out_.unknown.push_back(
             {wanted_.layer_class, mode, grown_since_seen(store_, query, wanted_.variant, mode)});
@@ -124,6 +128,10 @@ class LayerBuilder {
 
   static bool is_known(const std::optional<ModePair>& pair, bool plain_identified) {
     return pair && pair->fit && (pair->identified || !plain_identified);
+  }
+
+  [[nodiscard]] bool is_claimed(Mode mode) const {
+    return request_.claims != nullptr && request_.claims->doubts_class(wanted_.layer_class, mode);
   }
 
   // False: nothing is known of the mode.

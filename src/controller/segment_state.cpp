@@ -6,6 +6,20 @@
 #include "controller/segment_store.h"
 
 namespace pudica {
+namespace {
+
+constexpr int kMostLayers = 65536;
+
+bool is_class(int number) { return number >= 0 && number <= 0xFFFF; }
+
+// Kind, class, kind of mode, step, variant.
+bool are_of_a_key(const std::array<int, 5>& part) {
+  return part[0] >= 0 && part[0] <= static_cast<int>(SegmentKind::kHeldOutput) &&
+         is_class(part[1]) && part[2] >= 0 && part[2] <= static_cast<int>(Mode::Kind::kFull) &&
+         is_class(part[3]) && part[4] >= 0 && part[4] <= 255;
+}
+
+}  // namespace
 
 std::string SegmentStore::serialize() const {
   std::ostringstream out;
@@ -36,7 +50,7 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
     for (int& number : part) words >> number;
     words >> name;
     const auto shape = ShapeKey::parse(name);
-    if (!words || !shape) return false;
+    if (!words || !shape || !are_of_a_key(part)) return false;
     SegmentKey key;
     key.kind = static_cast<SegmentKind>(part[0]);
     key.layer_class = static_cast<std::uint16_t>(part[1]);
@@ -49,7 +63,10 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
   if (what == "head") {
     std::array<int, 4> part{};
     for (int& number : part) words >> number;
-    if (!words || part[0] < 0 || part[0] > 1) return false;
+    if (!words || part[0] < 0 || part[0] > 1 || !is_class(part[1]) || part[3] < 0 ||
+        part[3] > kMostLayers) {
+      return false;
+    }
     head_full_.at(static_cast<std::size_t>(
         part[0]))[{static_cast<std::uint16_t>(part[1]), static_cast<std::uint8_t>(part[2])}] =
         part[3];

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "controller/claims.h"
 #include "controller/segment_store.h"
 #include "pudica/peak_model.h"
 #include "pudica/policy.h"
@@ -25,6 +26,7 @@ struct StepModelRequest {
   bool derives_kept = false;
   // Leave out modes of which nothing is known instead of failing; keep or full must be known.
   bool lenient = false;
+  const Claims* claims = nullptr;  // of what is stored; null: all was measured here
 };
 
 // A mode on the menu that is left out: not known well enough for this shape.

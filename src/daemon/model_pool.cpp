@@ -55,7 +55,8 @@ Result<bool> ModelPool::adopt(const std::string& fingerprint, const std::string&
                                              " bytes, expected at most " +
                                              std::to_string(options_.max_state_bytes)};
   }
-  return change(fingerprint, source, [&](PooledModel& model) { return model.adopt(state); });
+  return change(fingerprint, source,
+                [&](PooledModel& model) { return model.adopt(state, source); });
 }
 
 Result<void> ModelPool::load(const ModelStats& stats, const std::string& state) {
@@ -83,7 +84,7 @@ Result<bool> ModelPool::change(const std::string& fingerprint, std::string_view 
   auto changed = what(entry.model);
   if (changed && entry.model.state().size() > options_.max_state_bytes) {
     entry.model = PooledModel(fingerprint, options_.controller);
-    if (!before.empty()) (void)entry.model.adopt(before).has_value();
+    if (!before.empty()) (void)entry.model.adopt(before, {}).has_value();
     changed =
         Error{ErrorCode::kOverBudget, "model '" + fingerprint + "': its state would exceed " +
                                           std::to_string(options_.max_state_bytes) + " bytes"};

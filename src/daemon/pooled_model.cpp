@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <utility>
 
 #include "base/log.h"
+#include "daemon/model_agreement.h"
 #include "pudica/peak_model.h"
 
 namespace pudica::daemon {
@@ -25,6 +27,9 @@ constexpr std::size_t kMostMisfitsKept = 4;
 // Differences below this are rounding of allocators, not another model.
 constexpr std::int64_t kNoticeableBytes = 4096;
 constexpr std::int32_t kMaxSkippedOptimizers = 3;
+// Runs whose own models contradict the known one.
+constexpr std::size_t kRunsThatTell = 2;
+constexpr std::size_t kMostDropped = 16;
 constexpr std::uint64_t kForeignPlan = std::numeric_limits<std::uint64_t>::max();
 
 Knowledge knowledge_of(const Controller& controller) {
@@ -125,6 +130,7 @@ PooledModel::PooledModel(std::string fingerprint, ControllerOptions options)
   // It never plans for anyone: no end of its warm-up, one cached plan.
   options_.warmup_max_steps = std::int64_t{1} << 40U;
   options_.cache.capacity = 1;
+  options_.trusts_restored_states = true;  // two misfits tell here
   controller_ = make_controller(options_);
 }
 
@@ -306,7 +312,32 @@ Result<bool> PooledModel::conclude(std::int64_t samples_before) {
   return knowledge_.samples > samples_before;
 }
 
-Result<bool> PooledModel::adopt(const std::string& state) {
+// Two runs that say the same: neither brought the state that is known, or it was dropped by both.
+bool PooledModel::contradicts(const Controller& candidate, std::string_view source) {
+  if (state_.empty()) return false;
+  const Agreement agreement = compare(*controller_, candidate);
+  if (agreement == Agreement::kAgrees) contradicted_by_.clear();
+  if (agreement != Agreement::kContradicts) return false;
+  contradicted_by_.emplace(source);
+  return true;
+}
+
+void PooledModel::drop() {
+  log_info("model '" + fingerprint_ + "': two runs measured something else, it is dropped");
+  if (dropped_.size() >= kMostDropped) dropped_.erase(dropped_.begin());
+  dropped_.push_back(std::hash<std::string>()(state_));
+  start_anew();
+  state_.clear();
+  knowledge_ = {};
+  last_.reset();
+  contradicted_by_.clear();
+}
+
+Result<bool> PooledModel::adopt(const std::string& state, std::string_view source) {
+  if (std::ranges::find(dropped_, std::hash<std::string>()(state)) != dropped_.end()) {
+    return invalid_argument(
+        "learned state: it was dropped, since two runs measured something else");
+  }
   try {
     auto candidate = make_controller(options_);
     auto restored = candidate->restore(state, fingerprint_);
@@ -317,6 +348,10 @@ Result<bool> PooledModel::adopt(const std::string& state) {
       return Error{ErrorCode::kCorrupt,
                    "learned state: " + std::to_string(structure.layers.size()) +
                        " layers, expected 1 to " + std::to_string(kMostLayers)};
+    }
+    if (contradicts(*candidate, source)) {
+      if (contradicted_by_.size() < kRunsThatTell) return false;
+      drop();
     }
     if (!theirs.more_than(knowledge_)) {
       if (!take_optimizer_of(*candidate)) return false;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,8 +45,11 @@ class PooledModel {
   // then.
   // True: the model has learned something that others may want.
   Result<bool> observe(const std::string& source, const StepRecord& record);
-  // Takes another's state over, whole, where it knows more. Errors: those of Controller::restore.
-  Result<bool> adopt(const std::string& state);
+  // Takes the state of a run over, whole, where it knows more. One that contradicts what is known
+  // is put aside, and what two runs in turn contradict is dropped for what the latter says: it is
+  // not taken again. Errors: those of Controller::restore; kInvalidArgument for a state that was
+  // dropped.
+  Result<bool> adopt(const std::string& state, std::string_view source);
 
   // The learned state; empty: nothing was recorded yet.
   [[nodiscard]] const std::string& state() const { return state_; }
@@ -72,6 +76,7 @@ class PooledModel {
   void give_optimizer(const StepRecord& record, Bytes next_base_bytes);
   // Another's optimizer, where this model has none: it may wait for its process's next step.
   bool take_optimizer_of(const Controller& other);
+  bool contradicts(const Controller& candidate, std::string_view source);
   void replay(const StepRecord& record);
   // Not empty: these records, the last of them `record`, show that the model has changed under its
   // fingerprint, where old samples would spoil the new ones.
@@ -79,6 +84,7 @@ class PooledModel {
   // Some layer's forward is not what the model, which is sure of this shape, says of it.
   [[nodiscard]] bool is_misfit(const StepRecord& record) const;
   void start_anew();
+  void drop();
   // True: learned something. Takes the text of the new state; falls back to the old one where the
   // controller gave up.
   Result<bool> conclude(std::int64_t samples_before);
@@ -93,6 +99,8 @@ class PooledModel {
   std::map<std::string, Source> sources_;
   std::uint64_t uses_ = 0;
   std::int32_t misfits_needed_;
+  std::set<std::string, std::less<>> contradicted_by_;  // runs whose states say otherwise
+  std::vector<std::size_t> dropped_;                    // hashes of states, bounded
 };
 
 // What a state knows. Errors: those of Controller::restore.

@@ -29,7 +29,9 @@ Result<ModelView> ModelView::from_state(const std::string& text, const std::stri
                                         const ModelViewOptions& options) {
   try {
     ModelView view;
-    view.controller_ = make_controller(options.controller);
+    ControllerOptions reading = options.controller;
+    reading.trusts_restored_states = true;
+    view.controller_ = make_controller(reading);
     auto restored = view.controller_->restore(text, fingerprint);
     if (!restored) return restored.error();
     view.describe(view.controller_->snapshot());

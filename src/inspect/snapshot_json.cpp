@@ -29,7 +29,8 @@ Json counters_json(const ControllerSnapshot& snapshot) {
           {"revoked_steps", counters.revoked_steps},
           {"revocations", counters.revocations},
           {"overruns", counters.overruns},
-          {"drifts", counters.drifts}};
+          {"drifts", counters.drifts},
+          {"refused_states", counters.refused_states}};
 }
 
 Json cached_plan_json(const CachedPlan& cached) {

@@ -23,7 +23,7 @@ void expect_exact_step(Process& process, const ShapeKey& shape, double share) {
   EXPECT_EQ(*record.predicted_bytes, record.measured_bytes) << shape.to_string();
   EXPECT_LE(record.measured_bytes, budget);
   EXPECT_EQ(record.revocations, 0);
-  EXPECT_FALSE(record.profiles) << shape.to_string();
+  EXPECT_EQ(process.learning_steps(), 0) << shape.to_string();
 }
 
 TEST(ModelPool, RanksThatSawHalfTheShapesTeachAThirdRunAll) {

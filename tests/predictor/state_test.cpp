@@ -155,6 +155,27 @@ TEST(PredictorState, SurvivesDamageUnderAValidChecksum) {
   EXPECT_GT(accepted, 0);
 }
 
+// Numbers that no step has: a peak below zero or below what is left, and a log that does not add
+// up.
+TEST(PredictorState, RefusesBytesThatNoStepHasNeeded) {
+  const auto predictor = make_online_predictor({});
+  predictor->observe({SegmentKind::kForward, 0, Mode::keep(), 0}, {4, 8}, {{96, -32}, 64, 96, 0});
+  const std::string text = predictor->serialize();
+  const std::string body = text.substr(0, text.rfind("checksum "));
+  const std::string sample = "sample 4 8 64 96 1 2 96 -32\n";
+  ASSERT_NE(body.find(sample), std::string::npos) << body;
+  for (const char* other :
+       {"sample 4 8 -64 -96 1 2 -96 32\n", "sample 4 8 64 32 0 0\n", "sample 4 8 64 -1 0 0\n",
+        "sample 4 8 6 9 1 2 96 -32\n", "sample 4 8 64 9000000000000000000 0 0\n"}) {
+    std::string forged = body;
+    forged.replace(forged.find(sample), sample.size(), other);
+    const auto done = make_online_predictor({})->restore(predictor::with_checksum(forged));
+    ASSERT_FALSE(done.has_value()) << other;
+    EXPECT_NE(done.error().message.find("measured by no step"), std::string::npos)
+        << done.error().message;
+  }
+}
+
 TEST(PredictorState, RefusesAbsurdCountsWithoutReservingThem) {
   for (const char* body :
        {"pudica-predictor 1 9000000000000000000\n", "pudica-predictor 1 -1\n",

@@ -73,7 +73,8 @@ struct SyntheticModel::Run {
     for (int i = 0; i < static_cast<int>(frames.size()) && live + needed > budget; ++i) {
       Frame& frame = frames[static_cast<std::size_t>(i)];
       if (!frame.began) break;
-      if (i == in_use || frame.revoked || frame.mode != Mode::keep()) continue;
+      const bool holds = frame.mode == Mode::keep() || frame.mode.kind == Mode::Kind::kSelective;
+      if (i == in_use || frame.revoked || !holds) continue;
       frame.revoked = true;
       live -= frame.held_bytes;
       ++outcome.revocations;
@@ -248,7 +249,8 @@ std::vector<SyntheticModel::Frame> SyntheticModel::frames_of(const ShapeKey& sha
     if (at >= plan.modes.size() && plan.teach_first_of_class && first_of_class) mode = Mode::full();
     const bool joined = i > 0 && at < plan.joined.size() && plan.joined[at] != 0 &&
                         mode == Mode::full() && frames.back().mode == Mode::full();
-    frames.push_back({mode, joined, false, false, net_of(inventory(shape, i))});
+    const std::int64_t held = net_of(inventory(shape, i)) - net_of(dropped(shape, i, mode));
+    frames.push_back({mode, joined, false, false, held});
   }
   return frames;
 }

@@ -37,8 +37,9 @@ class SyntheticModel {
   [[nodiscard]] StepStructure structure() const;
   // What is known when the next step begins.
   [[nodiscard]] StepContext context(const ShapeKey& shape, Bytes budget_bytes) const;
-  // Runs the step. At the budget the oldest kept layer is revoked; with none left the step counts
-  // as an overrun. Segments disturbed by a revocation are left out, as the hook layer does.
+  // Runs the step. At the budget the oldest layer that holds anything (kept, or selective) is
+  // revoked; with none left the step counts as an overrun. Segments disturbed by a revocation are
+  // left out, as the hook layer does.
   StepOutcome run(const StepContext& context, const StepDecision& decision);
   // `returning_bytes` is the caller's to fill in.
   [[nodiscard]] StepCosts true_costs(const ShapeKey& shape, bool gradients_present) const;

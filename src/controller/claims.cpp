@@ -1,0 +1,114 @@
+#include "controller/claims.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+namespace pudica {
+namespace {
+
+// Differences below this are rounding of allocators.
+constexpr std::int64_t kNoticeableBytes = 4096;
+
+struct Difference {
+  bool any = false;
+  std::int64_t measured_bytes = 0;  // summed over what was compared
+  std::int64_t claimed_bytes = 0;
+
+  [[nodiscard]] bool is_gross() const {
+    return measured_bytes > 2 * claimed_bytes || claimed_bytes > 2 * measured_bytes;
+  }
+};
+
+// Layers alone: what is beside them may happen in a process's first step only.
+Difference difference_of(const SegmentStore& store, const StepOutcome& outcome, double fit_error) {
+  Difference out;
+  for (const SegmentObservation& item : outcome.segments) {
+    const bool of_layer =
+        item.key.kind == SegmentKind::kForward || item.key.kind == SegmentKind::kBackward;
+    if (!of_layer) continue;
+    const SegmentSample& sample = item.behind_holder ? *item.behind_holder : item.sample;
+    const auto claim = store.predict(normalized(item.key), outcome.context.shape);
+    if (!claim || !claim->fit || !claim->estimate.identified) continue;
+    const std::int64_t off = std::max(std::abs(sample.peak_bytes - claim->estimate.peak_bytes),
+                                      std::abs(sample.net_bytes - claim->estimate.net_bytes));
+    out.measured_bytes += sample.peak_bytes;
+    out.claimed_bytes += claim->estimate.peak_bytes;
+    out.any =
+        out.any || (off > kNoticeableBytes &&
+                    static_cast<double>(off) > fit_error * static_cast<double>(sample.peak_bytes));
+  }
+  return out;
+}
+
+}  // namespace
+
+void Claims::begin() {
+  *this = {};
+  made_ = true;
+  untouched_ = true;
+}
+
+bool Claims::is_seen(const StepStructure::Layer& layer, Mode mode) const {
+  const auto known = seen_.find({layer.layer_class, layer.variant, mode});
+  return known != seen_.end() && (known->second.measured || known->second.asked >= kMostTries);
+}
+
+bool Claims::doubts(const StepStructure& structure, const Plan& plan) const {
+  if (!made_) return false;
+  const std::size_t layers = std::min(structure.layers.size(), plan.modes.size());
+  for (std::size_t i = 0; i < layers; ++i) {
+    if (!is_seen(structure.layers[i], plan.modes[i])) return true;
+  }
+  return false;
+}
+
+bool Claims::doubts_basis(const StepStructure& structure, Mode mode) const {
+  return made_ && std::ranges::any_of(structure.layers, [&](const StepStructure::Layer& layer) {
+           return !is_seen(layer, mode);
+         });
+}
+
+bool Claims::doubts_class(std::uint16_t layer_class, Mode mode) const {
+  return made_ && std::ranges::none_of(seen_, [&](const auto& entry) {
+           const auto& [of_class, variant, of_mode] = entry.first;
+           return entry.second.measured && of_class == layer_class && of_mode == mode;
+         });
+}
+
+Claims::Verdict Claims::judge(const SegmentStore& store, const StepStructure& structure,
+                              const StepOutcome& outcome, std::optional<bool> peak,
+                              double fit_error) {
+  const bool recorded = !outcome.segments.empty();
+  if (!made_ || (!recorded && !peak)) return Verdict::kNothingSaid;
+  const Difference difference = difference_of(store, outcome, fit_error);
+  if (peak == true) proofs_ = std::min(proofs_ + 1, kStepsOfProof);
+  contradicted_ = difference.any || (peak == false && proofs_ < kStepsOfProof);
+  if (!contradicted_) {
+    if (recorded) note_seen(structure, outcome);
+    return Verdict::kAgrees;
+  }
+  const bool refuted = ++contradictions_ > kMostContradictions || difference.is_gross();
+  return refuted ? Verdict::kRefuted : Verdict::kContradicts;
+}
+
+void Claims::note_seen(const StepStructure& structure, const StepOutcome& outcome) {
+  for (const SegmentObservation& item : outcome.segments) {
+    if (item.key.kind != SegmentKind::kForward) continue;
+    seen_[{item.key.layer_class, item.key.variant, item.key.mode}].measured = true;
+  }
+  if (outcome.plan == nullptr) return;
+  std::set<ModeOfLayer> asked;
+  const std::size_t layers = std::min(structure.layers.size(), outcome.plan->modes.size());
+  for (std::size_t i = 0; i < layers; ++i) {
+    const StepStructure::Layer& layer = structure.layers[i];
+    asked.emplace(layer.layer_class, layer.variant, outcome.plan->modes[i]);
+  }
+  for (const ModeOfLayer& mode : asked) {
+    int& times = seen_[mode].asked;
+    times = std::min(times + 1, kMostTries);
+  }
+}
+
+}  // namespace pudica

@@ -8,6 +8,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/safe_text.h"
+
 namespace pudica {
 namespace {
 
@@ -40,11 +42,10 @@ LogLevel ours(spdlog::level::level_enum level) {
 
 void log(spdlog::level::level_enum level, std::string_view message) noexcept {
   try {
-    if (const LogSink elsewhere = sink().load()) {
-      if (logger().should_log(level)) elsewhere(ours(level), message);
-      return;
-    }
-    logger().log(level, spdlog::string_view_t(message.data(), message.size()));
+    if (!logger().should_log(level)) return;
+    const std::string line = one_line(message);
+    if (const LogSink elsewhere = sink().load()) return elsewhere(ours(level), line);
+    logger().log(level, spdlog::string_view_t(line.data(), line.size()));
   } catch (...) {  // a log line is never worth a failure
   }
 }

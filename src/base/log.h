@@ -16,7 +16,8 @@ enum class LogLevel : unsigned char { kWarn, kInfo, kDebug };
 using LogSink = void (*)(LogLevel level, std::string_view message);
 void set_log_sink(LogSink sink);
 
-// One line each, to standard error. Never throws. Thread-safe.
+// One line each, to standard error: what in a message could end the line or steer a terminal is
+// escaped, as one_line() does. A text of others goes in as log_value(). Never throws. Thread-safe.
 void log_warn(std::string_view message) noexcept;
 void log_info(std::string_view message) noexcept;
 void log_debug(std::string_view message) noexcept;

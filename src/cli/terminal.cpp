@@ -12,26 +12,15 @@
 
 #include <fmt/format.h>
 
+#include "base/safe_text.h"
+
 namespace pudica::cli {
 namespace {
-
-constexpr char32_t kReplacement = 0xfffd;
-constexpr char32_t kInvalid = 0xffffffff;
 
 struct Range {
   char32_t first, last;
 };
 
-// What moves the cursor, turns the direction of writing or cannot be seen.
-constexpr std::array<Range, 9> kUnsafe{{{0x00, 0x1f},
-                                        {0x7f, 0x9f},
-                                        {0xad, 0xad},
-                                        {0x61c, 0x61c},
-                                        {0x200b, 0x200f},
-                                        {0x2028, 0x202e},
-                                        {0x2060, 0x206f},
-                                        {0xfeff, 0xfeff},
-                                        {0xe0000, 0xe0fff}}};
 constexpr std::array<Range, 4> kZeroWidth{
     {{0x300, 0x36f}, {0x1ab0, 0x1aff}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}}};
 constexpr std::array<Range, 9> kDoubleWidth{{{0x1100, 0x115f},
@@ -48,62 +37,6 @@ template <std::size_t N>
 bool within(char32_t point, const std::array<Range, N>& ranges) {
   return std::ranges::any_of(
       ranges, [point](const Range& range) { return point >= range.first && point <= range.last; });
-}
-
-// Takes one code point off the front; kInvalid (one byte) where it is not UTF-8. Requires: text.
-char32_t take_point(std::string_view& text) {
-  const auto lead = static_cast<unsigned char>(text.front());
-  const std::size_t length = lead < 0x80                   ? 1
-                             : lead >= 0xc2 && lead < 0xe0 ? 2
-                             : lead >= 0xe0 && lead < 0xf0 ? 3
-                             : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                           : 0;
-  char32_t point = length == 1 ? lead : lead & (0x7fU >> length);
-  bool valid = length > 0 && length <= text.size();
-  for (std::size_t i = 1; valid && i < length; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    valid = (next & 0xc0U) == 0x80U;
-    point = (point << 6U) | (next & 0x3fU);
-  }
-  constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  valid = valid && point >= kLeast[length] && point <= 0x10ffff &&
-          !(point >= 0xd800 && point <= 0xdfff);
-  text.remove_prefix(valid ? length : 1);
-  return valid ? point : kInvalid;
-}
-
-void append_utf8(std::string& out, char32_t point) {
-  const auto byte = [&out](char32_t value) { out += static_cast<char>(value); };
-  if (point < 0x80) {
-    byte(point);
-  } else if (point < 0x800) {
-    byte(0xc0 | (point >> 6U));
-    byte(0x80 | (point & 0x3fU));
-  } else if (point < 0x10000) {
-    byte(0xe0 | (point >> 12U));
-    byte(0x80 | ((point >> 6U) & 0x3fU));
-    byte(0x80 | (point & 0x3fU));
-  } else {
-    byte(0xf0 | (point >> 18U));
-    byte(0x80 | ((point >> 12U) & 0x3fU));
-    byte(0x80 | ((point >> 6U) & 0x3fU));
-    byte(0x80 | (point & 0x3fU));
-  }
-}
-
-std::string escaped(char32_t point) {
-  switch (point) {
-    case '\n':
-      return "\\n";
-    case '\r':
-      return "\\r";
-    case '\t':
-      return "\\t";
-    default:
-      break;
-  }
-  const auto value = static_cast<std::uint32_t>(point);
-  return value < 0x100 ? fmt::format("\\x{:02X}", value) : fmt::format("\\u{{{:04X}}}", value);
 }
 
 std::size_t width_of(char32_t point) {
@@ -150,17 +83,12 @@ std::string painted(std::string_view text, Colour colour, const Style& style) {
 }
 
 std::string sanitised(std::string_view text, const Style& style) {
+  const std::string safe = one_line(text);
+  if (style.utf8) return safe;
   std::string out;
-  while (!text.empty()) {
-    char32_t point = take_point(text);
-    if (point == kInvalid) point = kReplacement;
-    if (within(point, kUnsafe)) {
-      out += escaped(point);
-    } else if (point >= 0x80 && !style.utf8) {
-      out += '?';
-    } else {
-      append_utf8(out, point);
-    }
+  for (std::string_view rest = safe; !rest.empty();) {
+    const char32_t point = take_point(rest);
+    out += point < 0x80 ? static_cast<char>(point) : '?';
   }
   return out;
 }
@@ -170,7 +98,7 @@ std::string valid_utf8(std::string_view text) {
   out.reserve(text.size());
   while (!text.empty()) {
     const char32_t point = take_point(text);
-    append_utf8(out, point == kInvalid ? kReplacement : point);
+    append_utf8(out, point == kInvalidPoint ? kReplacementPoint : point);
   }
   return out;
 }

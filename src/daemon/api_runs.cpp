@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 #include "base/text_limits.h"
 #include "daemon/api.h"
 #include "inspect/field_reader.h"
@@ -88,7 +89,7 @@ ApiReply Api::post_runs(const ApiRequest& request) {
     parts_.registry.grant(*id, {**granted, "group"});
   }
   ++counters_.runs_registered;
-  log_info("run registered: id=" + *id + " name=" + about.name +
+  log_info("run registered: id=" + *id + " name=" + log_value(about.name) +
            " pid=" + std::to_string(about.pid) + (about.resume == *id ? " resumed=true" : ""));
   save(*id);
   ApiReply reply;
@@ -173,7 +174,7 @@ ApiReply Api::put_group(const ApiRequest& request) {
   }
   const auto group = parts_.budgets.set_total(name, *total);
   if (!group) return error_reply(group.error());
-  log_info("group: name=" + name + " total=" + format_bytes(*total));
+  log_info("group: name=" + log_value(name) + " total=" + format_bytes(*total));
   return json_reply(200, to_json(*group));
 }
 

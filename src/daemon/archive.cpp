@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 #include "daemon/clock.h"
 #include "daemon/run_json.h"
 
@@ -131,7 +132,7 @@ std::optional<Json> Archive::plans(const std::string& id_or_name) {
 void Archive::load_models(ModelPool& pool) {
   const auto models = store_->models();
   if (!models) {
-    log_warn("learned models not read: " + models.error().message);
+    log_warn("learned models not read: error=" + log_value(models.error().message));
     return;
   }
   for (const StoredModel& model : *models) {
@@ -143,8 +144,8 @@ void Archive::load_models(ModelPool& pool) {
     stats.runs = model.runs;
     stats.updated_at = model.updated_at;
     if (auto loaded = pool.load(stats, model.state); !loaded) {
-      log_warn("learned model not taken up: fingerprint=" + model.fingerprint + " " +
-               loaded.error().message);
+      log_warn("learned model not taken up: fingerprint=" + log_value(model.fingerprint) +
+               " error=" + log_value(loaded.error().message));
     }
   }
 }

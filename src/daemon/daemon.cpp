@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 #include "daemon/api.h"
 #include "daemon/archive.h"
 #include "daemon/budget_desk.h"
+#include "daemon/file_lock.h"
 #include "daemon/http_server.h"
 #include "daemon/listener.h"
 #include "daemon/notify.h"
@@ -82,7 +84,8 @@ Result<void> open_sockets(const DaemonConfig& config, Listeners& listeners) {
 void set_groups(const DaemonConfig& config, BudgetDesk& budgets) {
   for (const auto& [name, total] : config.groups) {
     if (auto set = budgets.set_total(name, total); !set) {
-      log_warn("group refused: name=" + name + " " + set.error().message);
+      log_warn("group refused: name=" + log_value(name) +
+               " error=" + log_value(set.error().message));
     }
   }
 }
@@ -94,7 +97,7 @@ void reload(const Options& options, RunRegistry& registry, BudgetDesk& budgets) 
     set_log_level(config->log_level);
     registry.set_timeout(config->run_timeout_seconds);
     set_groups(*config, budgets);
-    log_info("configuration reloaded: file=" + options.config_file);
+    log_info("configuration reloaded: file=" + log_value(options.config_file));
   } else {
     log_warn("configuration refused, the old one stays: " + config.error().message);
   }
@@ -144,6 +147,10 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   StoreOptions store;
   store.path = database_path(config.database);
   store.max_bytes = config.limits.database_bytes.count();
+  const auto lock = lock_database(store.path);
+  if (!lock) {
+    return failed(lock.error());
+  }
   auto archive = Archive::open(store);
   if (!archive) {
     return failed(archive.error());
@@ -164,7 +171,8 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   if (auto started = server.start(listeners.sockets()); !started) {
     return failed(started.error());
   }
-  for (const ListenSocket& socket : listeners.sockets()) log_info("listening: at=" + socket.name);
+  for (const ListenSocket& socket : listeners.sockets())
+    log_info("listening: at=" + log_value(socket.name));
   notify_systemd("READY=1");
   serve(
       signals, [&] { reload(options, registry, budgets); }, api);

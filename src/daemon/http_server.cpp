@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 #include "daemon/connection_pool.h"
 #include "daemon/http_stream.h"
 
@@ -92,7 +93,8 @@ class Exchange : public httplib::Server {
     try {
       reply = handler_(asked);
     } catch (const std::exception& error) {
-      log_warn(std::string("request failed: path=") + asked.path + " error=" + error.what());
+      log_warn("request failed: path=" + log_value(asked.path) +
+               " error=" + log_value(error.what()));
       reply = error_reply(500, "the daemon failed on this request: its log says more");
     }
     response.status = reply.status;

@@ -10,7 +10,6 @@
 #include <grp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -110,16 +109,6 @@ Error already_there(const std::string& path, pid_t pid) {
   std::string who = pid > 0 ? " (process " + std::to_string(pid) + ")" : std::string();
   return {ErrorCode::kUnavailable, "a daemon listens on " + path + " already" + who +
                                        "; stop it, or choose another --socket"};
-}
-
-// Held as long as the daemon lives: of two that start at once only one goes on.
-Result<int> lock_beside(const std::string& path) {
-  const std::string name = path + ".lock";
-  const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return unavailable(name);
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  ::close(fd);
-  return already_there(path, listening_process(path));
 }
 
 Result<void> remove_stale(const std::string& path) {
@@ -229,7 +218,6 @@ std::string name_of(int fd) {
 Listeners::~Listeners() {
   for (const ListenSocket& socket : sockets_) ::close(socket.fd);
   for (const std::string& path : made_) ::unlink(path.c_str());
-  for (const int lock : locks_) ::close(lock);
 }
 
 Result<void> Listeners::add_unix(const std::string& path, const std::string& group) {
@@ -242,9 +230,10 @@ Result<void> Listeners::add_unix(const std::string& path, const std::string& gro
   if (!rights) return rights.error();
   const auto directory = std::filesystem::absolute(path).parent_path();
   if (auto ready = prepare_directory(directory, *rights); !ready) return ready;
-  const auto lock = lock_beside(path);
+  auto lock = FileLock::try_take(path + ".lock");
   if (!lock) return lock.error();
-  locks_.push_back(*lock);
+  if (!lock->held()) return already_there(path, listening_process(path));
+  locks_.push_back(std::move(*lock));
   if (auto removed = remove_stale(path); !removed) return removed;
   const auto fd = bind_unix(path, *rights);
   if (!fd) return fd.error();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/api_reply.h"
+#include "daemon/file_lock.h"
 #include "pudica/result.h"
 
 namespace pudica::daemon {
@@ -41,8 +42,8 @@ class Listeners {
  private:
   Result<void> add_inherited(int fd, Remote remote);
 
+  std::vector<FileLock> locks_;
   std::vector<ListenSocket> sockets_;
-  std::vector<int> locks_;
   std::vector<std::string> made_;  // socket files
 };
 

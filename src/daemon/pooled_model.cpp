@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 #include "daemon/model_agreement.h"
 #include "pudica/peak_model.h"
 
@@ -147,7 +148,7 @@ Result<bool> PooledModel::observe(const std::string& source_name, const StepReco
   try {
     const std::vector<StepRecord> misfits = add_misfit(source, record);
     if (!misfits.empty()) {
-      log_info("model '" + fingerprint_ + "' no longer fits: it is learned anew");
+      log_info("model no longer fits, it is learned anew: fingerprint=" + log_value(fingerprint_));
       start_anew();
       for (std::size_t i = 0; i + 1 < misfits.size(); ++i) replay(misfits[i]);
       anew = true;

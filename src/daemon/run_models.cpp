@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 
 namespace pudica::daemon {
 namespace {
@@ -31,7 +32,7 @@ void RunModels::adopt(const RunSummary& run, const std::string& state) {
 
 void RunModels::note_learned(const RunSummary& run, const Result<bool>& risen) {
   if (!risen) {
-    log_info("nothing learned: run=" + run.id + " " + risen.error().message);
+    log_info("nothing learned: run=" + run.id + " error=" + log_value(risen.error().message));
     return;
   }
   if (!*risen) return;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "daemon/private_directory.h"
 #include "daemon/store_schema.h"
 
 namespace pudica::daemon {
@@ -43,22 +44,10 @@ Error unavailable(const std::string& path, const std::string& why) {
 
 std::string system_error() { return std::strerror(errno); }
 
-// The missing directories of a path, for the user alone.
-Result<void> make_directories(const fs::path& directory) {
-  fs::path made;
-  for (const fs::path& part : directory) {
-    made /= part;
-    if (::mkdir(made.c_str(), S_IRWXU) == 0 || errno == EEXIST || errno == EISDIR) continue;
-    if (errno == EROFS && fs::exists(made)) continue;
-    return unavailable(made, "cannot make the directory: " + system_error());
-  }
-  return {};
-}
-
 Result<void> make_file(const std::string& path) {
   const fs::path directory = fs::path(path).parent_path();
   if (!directory.empty()) {
-    auto made = make_directories(directory);
+    auto made = make_private_directories(directory);
     if (!made) return made;
   }
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);

@@ -66,7 +66,7 @@ ALLOWED = {
     "src/config": {"json": None},
     # http_bounded_client.h derives from the library's client: for http_client.cpp alone.
     "src/inspect": {"json": None, "httplib": r"http_\w+\.cpp|http_bounded_client\.h",
-                    "sockets": r"http_\w+\.cpp"},
+                    "sockets": r"http_\w+\.cpp|socket_trust\.cpp"},
     "src/cuda": {"torch": None, "cuda": None},
     "src/torch": {"torch": None},
     "src/daemon": {"CLI11": None, "SQLiteCpp": r"store\w*\.cpp", "json": None, "sockets": None,

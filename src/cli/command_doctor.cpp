@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "inspect/run_protocol.h"
 #include "inspect/socket_path.h"
+#include "inspect/user_names.h"
 
 namespace pudica::cli {
 namespace {
@@ -105,23 +106,25 @@ void examine_config(const Arguments& arguments, const std::string& socket,
 }
 
 void examine_directory(const SocketProbe& probe, Examination& examination) {
-  constexpr unsigned kOthersWrite = 02;
-  constexpr unsigned kSticky = 01000;
   const std::string found = fmt::format("{}, mode {:04o}, owner {}", probe.directory,
                                         probe.directory_mode, probe.directory_owner);
-  if ((probe.directory_mode & kOthersWrite) != 0 && (probe.directory_mode & kSticky) == 0) {
-    examination.problem("directory", found, "chmod 0700: others may replace the socket");
-  } else if (probe.directory_foreign) {
-    examination.note("directory", found, "it belongs to another user: is this the right daemon?");
-  } else {
-    examination.ok("directory", found);
-  }
+  if (probe.directory_fault.empty()) return examination.ok("directory", found);
+  examination.problem("directory", found + ": " + probe.directory_fault,
+                      "runs and commands stay away from it: name another with --socket");
+}
+
+// What others may do here, where somebody said that they may do anything.
+void examine_sharing(const SocketProbe& probe, Examination& examination) {
+  if (probe.sharing_group.empty()) return;
+  examination.note("sharing", "group " + probe.sharing_group + " may use the socket",
+                   "its members see every run but its command line, register runs, share their "
+                   "budget groups and learned models, and steer and end those of their own");
 }
 
 // Whether somebody listens there.
 bool examine_socket(const std::string& path, Examination& examination) {
   using State = SocketProbe::State;
-  const SocketProbe probe = probe_socket(path);
+  const SocketProbe probe = probe_socket(path, SocketTrust::from_environment());
   const std::string start = "start it: pudicad (or systemctl --user start pudicad)";
   if (probe.state == State::kNoDirectory) {
     examination.problem("listener", "there is no directory " + probe.directory, start);
@@ -130,6 +133,13 @@ bool examine_socket(const std::string& path, Examination& examination) {
   examine_directory(probe, examination);
   const std::string who =
       probe.owner.empty() ? "" : fmt::format(", mode {:04o}, owner {}", probe.mode, probe.owner);
+  if (!probe.directory_fault.empty()) return false;
+  if (!probe.socket_fault.empty()) {
+    examination.problem("listener", probe.socket_fault,
+                        "runs and commands stay away from it: name another with --socket");
+    return false;
+  }
+  examine_sharing(probe, examination);
   switch (probe.state) {
     case State::kListening:
       examination.ok("listener", probe.listener_process

@@ -4,11 +4,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "inspect/user_names.h"
 
 namespace pudica::cli {
 namespace {
@@ -37,13 +38,13 @@ std::string command_of(int process) {
   return name;
 }
 
-void look_at_listener(int descriptor, SocketProbe& probe) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
-  probe.listener_process = peer.pid;
-  const std::string command = command_of(peer.pid);
-  probe.listener = (command.empty() ? "a process" : command) + " of " + user_name(peer.uid);
+void look_at_listener(int descriptor, const SocketTrust& trust, SocketProbe& probe) {
+  if (probe.socket_fault.empty()) probe.socket_fault = trust.peer_fault(descriptor);
+  const auto peer = peer_credentials(descriptor);
+  if (!peer || peer->process <= 0) return;
+  probe.listener_process = peer->process;
+  const std::string command = command_of(peer->process);
+  probe.listener = (command.empty() ? "a process" : command) + " of " + user_name(peer->user_id);
 }
 
 SocketProbe::State state_of(int code) {
@@ -62,7 +63,7 @@ SocketProbe::State state_of(int code) {
   }
 }
 
-void connect_once(const std::string& path, SocketProbe& probe) {
+void connect_once(const std::string& path, const SocketTrust& trust, SocketProbe& probe) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -78,7 +79,7 @@ void connect_once(const std::string& path, SocketProbe& probe) {
   const int code = errno;
   if (connected) {
     probe.state = SocketProbe::State::kListening;
-    look_at_listener(client.number(), probe);
+    look_at_listener(client.number(), trust, probe);
     return;
   }
   probe.state = state_of(code);
@@ -87,12 +88,7 @@ void connect_once(const std::string& path, SocketProbe& probe) {
 
 }  // namespace
 
-std::string user_name(unsigned user_id) {
-  const passwd* const entry = getpwuid(user_id);
-  return entry != nullptr ? entry->pw_name : "user " + std::to_string(user_id);
-}
-
-SocketProbe probe_socket(const std::string& path) {
+SocketProbe probe_socket(const std::string& path, const SocketTrust& trust) {
   SocketProbe probe;
   const std::string parent = std::filesystem::path(path).parent_path().string();
   probe.directory = parent.empty() ? "." : parent;
@@ -100,7 +96,7 @@ SocketProbe probe_socket(const std::string& path) {
   if (stat(probe.directory.c_str(), &status) == 0) {
     probe.directory_mode = status.st_mode & kPermissions;
     probe.directory_owner = user_name(status.st_uid);
-    probe.directory_foreign = status.st_uid != geteuid() && status.st_uid != 0;
+    probe.directory_fault = trust.directory_fault(probe.directory);
   } else if (errno == ENOENT) {
     probe.state = SocketProbe::State::kNoDirectory;
     return probe;
@@ -108,12 +104,14 @@ SocketProbe probe_socket(const std::string& path) {
   if (stat(path.c_str(), &status) == 0) {
     probe.mode = status.st_mode & kPermissions;
     probe.owner = user_name(status.st_uid);
+    if (probe.directory_fault.empty()) probe.socket_fault = trust.path_fault(path);
+    if ((status.st_mode & S_IWGRP) != 0) probe.sharing_group = group_name(status.st_gid);
     if (!S_ISSOCK(status.st_mode)) {
       probe.state = SocketProbe::State::kNotASocket;
       return probe;
     }
   }
-  connect_once(path, probe);
+  connect_once(path, trust, probe);
   return probe;
 }
 

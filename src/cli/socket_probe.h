@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "inspect/socket_trust.h"
+
 namespace pudica::cli {
 
 struct SocketProbe {
@@ -16,15 +18,14 @@ struct SocketProbe {
   unsigned mode = 0;      // permission bits of the socket
   unsigned directory_mode = 0;
   std::string directory_owner;
-  bool directory_foreign = false;       // belongs neither to this user nor to root
+  std::string directory_fault;          // as SocketTrust says
+  std::string socket_fault;             // of its owner or of who listens
+  std::string sharing_group;            // that may use the socket too; empty: none
   std::optional<int> listener_process;  // the process that listens
   std::string listener;                 // its command and user
 };
 
 // Connects once and sends nothing.
-SocketProbe probe_socket(const std::string& path);
-
-// The name of a user, else its number.
-std::string user_name(unsigned user_id);
+SocketProbe probe_socket(const std::string& path, const SocketTrust& trust);
 
 }  // namespace pudica::cli

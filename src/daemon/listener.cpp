@@ -15,6 +15,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "inspect/socket_trust.h"
+#include "inspect/user_names.h"
+
 namespace pudica::daemon {
 namespace {
 
@@ -60,11 +63,15 @@ Result<void> prepare_directory(const std::filesystem::path& directory, const Rig
   }
   struct stat status {};
   if (::lstat(directory.c_str(), &status) != 0) return unavailable(directory.string());
-  if (!made && !is_own_directory(directory)) return {};
+  if (!made && !is_own_directory(directory)) {
+    // What clients of this user would stay away from.
+    const std::string fault = SocketTrust().directory_fault(directory);
+    return fault.empty() ? Result<void>() : Error{ErrorCode::kUnavailable, fault};
+  }
   if (S_ISDIR(status.st_mode) && status.st_uid != ::geteuid()) {
     return Error{ErrorCode::kUnavailable, "directory " + directory.string() + " belongs to user " +
-                                              std::to_string(status.st_uid) + ", expected " +
-                                              std::to_string(::geteuid())};
+                                              user_name(status.st_uid) + ", expected " +
+                                              user_name(::geteuid())};
   }
   if (!S_ISDIR(status.st_mode)) {
     return Error{ErrorCode::kUnavailable,
@@ -94,10 +101,8 @@ pid_t listening_process(const std::string& path) {
   const sockaddr_un address = unix_address(path);
   pid_t pid = 0;
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    ucred credentials{};
-    socklen_t size = sizeof(credentials);
-    const bool said = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
-    pid = said && credentials.pid > 0 ? credentials.pid : -1;
+    const auto peer = peer_credentials(fd);
+    pid = peer && peer->process > 0 ? peer->process : -1;
   } else if (errno == EAGAIN) {
     pid = -1;  // alive, and busy
   }

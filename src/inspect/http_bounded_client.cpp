@@ -105,9 +105,10 @@ class BoundedStream final : public httplib::Stream {
 
 }  // namespace
 
-BoundedClient::BoundedClient(const std::string& socket_path, const std::atomic<bool>& stopped,
-                             std::chrono::milliseconds timeout)
+BoundedClient::BoundedClient(const std::string& socket_path, const SocketTrust& trust,
+                             const std::atomic<bool>& stopped, std::chrono::milliseconds timeout)
     : httplib::ClientImpl(socket_path, 80),
+      trust_(trust),
       stopped_(stopped),
       timeout_(timeout),
       deadline_(Clock::now() + timeout) {
@@ -119,6 +120,8 @@ BoundedClient::BoundedClient(const std::string& socket_path, const std::atomic<b
 
 bool BoundedClient::process_socket(const Socket& socket,
                                    std::function<bool(httplib::Stream& stream)> callback) {
+  distrust_ = trust_.peer_fault(socket.sock);
+  if (!distrust_.empty()) return false;
   BoundedStream stream(socket.sock, deadline_, stopped_, fault_);
   const bool done = callback(stream);
   if (!done && fault_ == "it took too long") {

@@ -56,8 +56,10 @@ struct HttpClient::Impl {
   std::atomic<bool> stopped{false};
 };
 
-HttpClient::HttpClient(std::string socket_path)
-    : socket_path_(std::move(socket_path)), impl_(std::make_unique<Impl>()) {}
+HttpClient::HttpClient(std::string socket_path, SocketTrust trust)
+    : socket_path_(std::move(socket_path)),
+      trust_(std::move(trust)),
+      impl_(std::make_unique<Impl>()) {}
 
 HttpClient::~HttpClient() = default;
 
@@ -78,7 +80,9 @@ Result<HttpReply> HttpClient::send(const Request& request) {
     }
   };
   try {
-    http::BoundedClient client(socket_path_, impl_->stopped, request.timeout);
+    distrust_ = trust_.path_fault(socket_path_);
+    if (!distrust_.empty()) return unavailable("it is not asked: " + distrust_);
+    http::BoundedClient client(socket_path_, trust_, impl_->stopped, request.timeout);
     const UnderWay under_way(*impl_, client);
     if (impl_->stopped) return unavailable("the client was stopped");
     httplib::Result answer = [&] {
@@ -94,6 +98,8 @@ Result<HttpReply> HttpClient::send(const Request& request) {
     }();
     if (answer) return HttpReply{answer->status, std::move(answer->body)};
     if (impl_->stopped) return unavailable("the client was stopped");
+    distrust_ = client.distrust();
+    if (!distrust_.empty()) return unavailable("it is not asked: " + distrust_);
     std::string why = client.fault();
     if (why.empty() && answer.error() == httplib::Error::Connection) {
       why = connection_fault(socket_path_);

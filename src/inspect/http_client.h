@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "inspect/socket_trust.h"
 #include "pudica/result.h"
 
 namespace pudica {
@@ -18,11 +19,13 @@ struct HttpReply {
 // One connection a request. Not thread-safe, but for stop().
 class HttpClient {
  public:
-  explicit HttpClient(std::string socket_path);
+  // Sends nothing to a socket or listener that `trust` does not trust.
+  explicit HttpClient(std::string socket_path, SocketTrust trust = SocketTrust::from_environment());
   ~HttpClient();
 
   // `target` is path and query, escaped where needed. Any status is a reply. Errors: kUnavailable,
-  // saying why nothing answered (no socket, no permission, nobody listens, timeout, rubbish).
+  // saying why nothing answered (no socket, no permission, nobody listens, timeout, rubbish) or
+  // was asked (distrust).
   Result<HttpReply> get(const std::string& target, std::chrono::milliseconds timeout);
   Result<HttpReply> put(const std::string& target, const std::string& json_body,
                         std::chrono::milliseconds timeout);
@@ -32,6 +35,8 @@ class HttpClient {
   void stop();
 
   [[nodiscard]] const std::string& socket_path() const { return socket_path_; }
+  // Why the last request was not sent, in one line; empty: the other end is trusted.
+  [[nodiscard]] const std::string& distrust() const { return distrust_; }
 
  private:
   enum class Method { kGet, kPut, kPost };
@@ -45,6 +50,8 @@ class HttpClient {
 
   struct Impl;
   std::string socket_path_;
+  SocketTrust trust_;
+  std::string distrust_;
   std::unique_ptr<Impl> impl_;
 };
 

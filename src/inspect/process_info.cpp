@@ -1,22 +1,13 @@
 #include "inspect/process_info.h"
 
-#include <array>
 #include <fstream>
-#include <pwd.h>
 #include <unistd.h>
+
+#include "inspect/user_names.h"
 
 namespace pudica {
 
-std::string user_name() {
-  const uid_t user = geteuid();
-  std::array<char, 4096> buffer{};
-  passwd entry{};
-  passwd* found = nullptr;
-  if (getpwuid_r(user, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr) {
-    return found->pw_name;
-  }
-  return std::to_string(user);
-}
+std::string user_name() { return user_name(geteuid()); }
 
 std::vector<std::string> process_arguments() {
   std::vector<std::string> words;

@@ -48,12 +48,19 @@ class SocketTransport final : public DaemonTransport {
   }
   Result<HttpReply> post(const std::string& target, const std::string& json_body,
                          std::chrono::milliseconds timeout) override {
-    return client_.post(target, json_body, timeout);
+    auto reply = client_.post(target, json_body, timeout);
+    // A daemon that is away is no news; somebody else in its place is, once.
+    if (!client_.distrust().empty() && !warned_) {
+      log_warn("this run reports nothing to " + client_.socket_path() + ": " + client_.distrust());
+      warned_ = true;
+    }
+    return reply;
   }
   void stop() override { client_.stop(); }
 
  private:
   HttpClient client_;
+  bool warned_ = false;
 };
 
 }  // namespace

@@ -306,7 +306,8 @@ def test_doctor_names_where_the_socket_comes_from(folder):
 def test_doctor_warns_of_a_directory_that_others_may_write(folder, daemon, cli):
     os.chmod(folder, 0o777)
     output = cli("doctor")
-    assert output.code == 1 and "chmod 0700" in found(output, "directory")["advice"]
+    assert output.code == 3 and "stay away" in found(output, "directory")["advice"]
+    assert "may be written by every user" in found(output, "directory")["found"]
 
 
 def test_top_once_prints_once(cli):

@@ -168,6 +168,22 @@ bool examine_socket(const std::string& path, Examination& examination) {
   return false;
 }
 
+// Who reads what the daemon serves over TCP.
+void examine_tcp(const Json& version, Examination& examination) {
+  const auto tcp = version.find("tcp");
+  if (tcp == version.end() || !tcp->is_object()) return;
+  const std::string address = text(*tcp, "address");
+  const std::string readers = text(*tcp, "readers");
+  if (readers == "everyone") {
+    examination.note("tcp", address + ": everybody who reaches it reads, without command lines",
+                     "pudicad --listen-token-file FILE asks for a token");
+  } else if (readers == "token") {
+    examination.ok("tcp", address + ": pudicad's user, root and whoever has the token read");
+  } else {
+    examination.ok("tcp", address + ": pudicad's user and root on this machine read");
+  }
+}
+
 bool examine_version(Session& session, Examination& examination) {
   const auto version = session.daemon.get("/v1/version");
   if (!version) {
@@ -195,6 +211,7 @@ bool examine_version(Session& session, Examination& examination) {
   } else {
     examination.ok("daemon", found);
   }
+  examine_tcp(*version, examination);
   return true;
 }
 

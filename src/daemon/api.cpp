@@ -68,6 +68,10 @@ ApiReply Api::get_version(const ApiRequest& /*request*/) {
   out["uptime_seconds"] = parts_.clock.monotonic_seconds() - started_;
   out["socket"] = facts_.socket;
   out["database"] = facts_.database;
+  out["socket_group"] = facts_.socket_group.empty() ? Json() : Json(facts_.socket_group);
+  out["tcp"] = facts_.tcp_address.empty()
+                   ? Json()
+                   : Json{{"address", facts_.tcp_address}, {"readers", parts_.access.readers()}};
   return json_reply(200, out);
 }
 
@@ -83,11 +87,12 @@ ApiReply Api::get_runs(const ApiRequest& request) {
   std::set<std::string> listed;
   const auto which = wants_all ? RunRegistry::Which::kAll : RunRegistry::Which::kLive;
   for (const RunSummary& run : parts_.registry.list(which)) {
-    write(out, run);
+    write(out, run, command_line_for(request.caller, run.about->user_id));
     listed.insert(run.id);
   }
   if (wants_all) {
-    for (const Json& run : parts_.archive.runs(kEndedRunsListed)) {
+    for (Json& run : parts_.archive.runs(kEndedRunsListed)) {
+      hide_command(request.caller, run);
       const auto id = run.value("id", std::string());
       if (listed.insert(id).second) out.raw(inspect::dump(run, -1));
     }
@@ -102,10 +107,15 @@ ApiReply Api::get_runs(const ApiRequest& request) {
 
 ApiReply Api::get_run(const ApiRequest& request) {
   const Found found = find(request.captures.at(0));
-  if (found.run) return text_reply(to_json(*found.run));
+  if (found.run) {
+    const auto command = command_line_for(request.caller, found.run->summary.about->user_id);
+    return text_reply(to_json(*found.run, command));
+  }
   if (found.refusal.status != 404) return found.refusal;
-  const auto kept = parts_.archive.run(request.captures.at(0));
-  return kept ? json_reply(200, *kept) : found.refusal;
+  auto kept = parts_.archive.run(request.captures.at(0));
+  if (!kept) return found.refusal;
+  hide_command(request.caller, *kept);
+  return json_reply(200, *kept);
 }
 
 ApiReply Api::get_plans(const ApiRequest& request) {

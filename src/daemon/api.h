@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 
+#include "daemon/access.h"
 #include "daemon/api_reply.h"
 #include "daemon/archive.h"
 #include "daemon/budget_desk.h"
 #include "daemon/clock.h"
+#include "daemon/run_json.h"
 #include "daemon/run_models.h"
 #include "daemon/run_registry.h"
 #include "daemon/turnstile.h"
@@ -24,6 +26,8 @@ struct DaemonFacts {
   std::string version;
   std::string socket;
   std::string database;
+  std::string socket_group;  // empty: none
+  std::string tcp_address;   // empty: none
 };
 
 struct ApiCounters {
@@ -39,6 +43,7 @@ struct ApiParts {
   BudgetDesk& budgets;
   RunModels& models;
   Archive& archive;
+  Access access;
 };
 
 // Thread-safe.
@@ -85,6 +90,16 @@ class Api {
     ApiReply refusal;
   };
   Found find(const std::string& id_or_name) const;
+  [[nodiscard]] ApiReply refuse_reader(const Caller& caller) const;
+  // The refusal of whoever may not steer the run; nullopt: it may, or there is no such run.
+  [[nodiscard]] std::optional<ApiReply> refuse_steering(const Caller& caller,
+                                                        const std::string& id) const;
+  // Whether the caller may have the id of a run that was there before.
+  [[nodiscard]] bool may_resume(const Caller& caller, const std::string& id) const;
+  [[nodiscard]] CommandLine command_line_for(const Caller& caller,
+                                             std::optional<unsigned> owner) const;
+  // Of a run that the archive holds.
+  void hide_command(const Caller& caller, inspect::Json& run) const;
   void take_in(const RunSummary& run, const EventBatch& batch);
   void save(const std::string& id);
 

@@ -27,6 +27,8 @@ std::string_view error_code(int status) {
   switch (status) {
     case 400:
       return "invalid_argument";
+    case 401:
+      return "unauthorized";
     case 403:
       return "forbidden";
     case 404:

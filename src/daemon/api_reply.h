@@ -7,12 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/access.h"
 #include "inspect/json_values.h"
 #include "pudica/result.h"
 
 namespace pudica::daemon {
-
-enum class Transport { kUnix, kTcp };
 
 struct ApiRequest {
   std::string method;                        // GET POST PUT ...
@@ -20,7 +19,7 @@ struct ApiRequest {
   std::vector<std::string> captures;         // decoded: what stands for {id}, ...
   std::map<std::string, std::string> query;  // decoded
   std::string body;
-  Transport transport = Transport::kUnix;
+  Caller caller;
 };
 
 struct ApiReply {

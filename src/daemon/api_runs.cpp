@@ -8,6 +8,7 @@
 #include "base/text_limits.h"
 #include "daemon/api.h"
 #include "inspect/field_reader.h"
+#include "inspect/user_names.h"
 
 namespace pudica::daemon {
 namespace {
@@ -69,6 +70,12 @@ ApiReply Api::post_runs(const ApiRequest& request) {
                                 ", this daemon protocol " + std::to_string(kProtocolOldest) +
                                 " to " + std::to_string(kProtocol));
   }
+  if (!request.caller.user_id) {
+    return error_reply(403, "the kernel does not say whose run it is; expected a UNIX socket");
+  }
+  description->user_id = *request.caller.user_id;
+  description->user = user_name(description->user_id);
+  if (!may_resume(request.caller, description->resume)) description->resume.clear();
   Registration registration;
   registration.protocol = std::min(description->protocol, kProtocol);
   registration.timeout_seconds = parts_.registry.timeout_seconds();
@@ -90,7 +97,8 @@ ApiReply Api::post_runs(const ApiRequest& request) {
   }
   ++counters_.runs_registered;
   log_info("run registered: id=" + *id + " name=" + log_value(about.name) +
-           " pid=" + std::to_string(about.pid) + (about.resume == *id ? " resumed=true" : ""));
+           " pid=" + std::to_string(about.pid) + " user=" + log_value(about.user) +
+           (about.resume == *id ? " resumed=true" : ""));
   save(*id);
   ApiReply reply;
   reply.status = 201;
@@ -102,6 +110,7 @@ ApiReply Api::post_events(const ApiRequest& request) {
   // Runs that began together push together: an operator's question is not to wait for all of them.
   const Turnstile::Pass pass(pushes_);
   const std::string& id = request.captures.at(0);
+  if (const auto refused = refuse_steering(request.caller, id)) return *refused;
   const auto batch = parse_event_batch(request.body);
   if (!batch) return error_reply(batch.error());
   const auto run = parts_.registry.apply(id, *batch);
@@ -138,6 +147,9 @@ ApiReply Api::get_commands(const ApiRequest& request) {
   if (!after) return error_reply(after.error());
   const auto wait = query_integer(request, "wait", 0, kLongestWaitSeconds);
   if (!wait) return error_reply(wait.error());
+  if (const auto refused = refuse_steering(request.caller, request.captures.at(0))) {
+    return *refused;
+  }
   const auto commands = parts_.registry.commands(
       request.captures.at(0), static_cast<std::uint64_t>(*after), std::chrono::seconds(*wait));
   if (!commands) return error_reply(commands.error());
@@ -152,6 +164,7 @@ ApiReply Api::put_budget(const ApiRequest& request) {
   const Found found = find(request.captures.at(0));
   if (!found.run) return found.refusal;
   const RunSummary& run = found.run->summary;
+  if (const auto refused = refuse_steering(request.caller, run.id)) return *refused;
   if (!run.live()) {
     return error_reply(409, "the run '" + run.id + "' has ended, expected a live one");
   }
@@ -171,6 +184,10 @@ ApiReply Api::put_group(const ApiRequest& request) {
   if (name.empty() || name.size() > kMaxGroupName) {
     return error_reply(400, "the group's name has " + std::to_string(name.size()) +
                                 " characters, expected 1 to " + std::to_string(kMaxGroupName));
+  }
+  if (!parts_.access.is_operator(request.caller)) {
+    return error_reply(403, "the total of a group, and you are " + name_of(request.caller) +
+                                "; expected " + parts_.access.operators());
   }
   const auto group = parts_.budgets.set_total(name, *total);
   if (!group) return error_reply(group.error());

@@ -20,7 +20,7 @@ StoredRun stored(const RunDetail& detail) {
   RunDetail kept = detail;
   kept.steps.clear();
   if (run.live()) kept.snapshot = nullptr;  // large, and read at the end
-  Json json = Json::parse(to_json(kept));
+  Json json = Json::parse(to_json(kept, CommandLine::kShown));
   json.erase("steps");
   json["learned"] = Json();  // large, and found again in the learned state
   return {run.id,
@@ -118,6 +118,13 @@ std::optional<Json> Archive::run(const std::string& id_or_name) {
     if (read.is_object()) (*json)["steps"].push_back(std::move(read));
   }
   return json;
+}
+
+std::optional<Archive::Owner> Archive::owner(const std::string& id) {
+  const auto row = store_->run(id);
+  if (!row || row->id != id) return std::nullopt;
+  const auto json = restored(*row);
+  return Owner{json ? owner_of(*json) : std::nullopt};
 }
 
 std::optional<Json> Archive::plans(const std::string& id_or_name) {

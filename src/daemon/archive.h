@@ -36,6 +36,11 @@ class Archive {
   // By id or name, with steps, as GET /v1/runs/{id}. nullopt: not kept.
   [[nodiscard]] std::optional<inspect::Json> run(const std::string& id_or_name);
   [[nodiscard]] std::optional<inspect::Json> plans(const std::string& id_or_name);
+  // Whose run has the id: nullopt where none has, no user where it was kept by an older daemon.
+  struct Owner {
+    std::optional<unsigned> user_id;
+  };
+  [[nodiscard]] std::optional<Owner> owner(const std::string& id);
   // Fills the pool with what was learned before.
   void load_models(ModelPool& pool);
 

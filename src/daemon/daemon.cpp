@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/safe_text.h"
+#include "daemon/access.h"
 #include "daemon/api.h"
 #include "daemon/archive.h"
 #include "daemon/budget_desk.h"
@@ -132,6 +133,38 @@ HttpServerOptions server_options(const DaemonConfig& config) {
   return out;
 }
 
+Result<Access> access_of(const DaemonConfig& config) {
+  AccessOptions options;
+  options.user_id = ::geteuid();
+  options.everyone_reads = config.allow_remote;
+  if (config.listen_token_file.empty()) return Access(options);
+  auto token = read_token(config.listen_token_file);
+  if (!token) return token.error();
+  options.token = std::move(*token);
+  return Access(options);
+}
+
+DaemonFacts facts_of(const DaemonConfig& config, const Listeners& listeners,
+                     const std::string& database) {
+  DaemonFacts facts{std::string(kVersion), {}, database, config.socket_group, {}};
+  for (const ListenSocket& socket : listeners.sockets()) {
+    std::string& first = socket.transport == Transport::kUnix ? facts.socket : facts.tcp_address;
+    if (first.empty()) first = socket.name;
+  }
+  return facts;
+}
+
+// What somebody who shares the daemon should have read.
+void log_sharing(const DaemonFacts& facts, const Access& access) {
+  if (!facts.socket_group.empty()) {
+    log_warn("socket shared: group=" + log_value(facts.socket_group) +
+             " its members see every run but its command line, register runs, share budget groups "
+             "and learned models, and steer and end those of their own");
+  }
+  if (facts.tcp_address.empty()) return;
+  log_info("tcp: at=" + log_value(facts.tcp_address) + " readers=" + access.readers());
+}
+
 }  // namespace
 
 Finished run_daemon(const Options& options, const DaemonConfig& config) {
@@ -140,6 +173,10 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   raise_descriptor_limit(static_cast<std::size_t>(config.limits.connections));
   const sigset_t signals = block_signals();
 
+  auto access = access_of(config);
+  if (!access) {
+    return failed(access.error());
+  }
   Listeners listeners;
   if (auto opened = open_sockets(config, listeners); !opened) {
     return failed(opened.error());
@@ -162,8 +199,8 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   BudgetDesk budgets(registry, clock);
   set_groups(config, budgets);
   RunModels models(registry, **archive);
-  Api api({std::string(kVersion), listeners.sockets().front().name, store.path},
-          {clock, registry, budgets, models, **archive});
+  const DaemonFacts facts = facts_of(config, listeners, store.path);
+  Api api(facts, {clock, registry, budgets, models, **archive, *access});
   HttpServer server(
       server_options(config), [&api](const ApiRequest& request) { return api.handle(request); },
       [&api](int status) { api.count_answer(status); });
@@ -173,6 +210,7 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   }
   for (const ListenSocket& socket : listeners.sockets())
     log_info("listening: at=" + log_value(socket.name));
+  log_sharing(facts, *access);
   notify_systemd("READY=1");
   serve(
       signals, [&] { reload(options, registry, budgets); }, api);

@@ -102,7 +102,7 @@ struct Key {
   bool (*read)(const json& value, DaemonConfig& config);
 };
 
-constexpr std::array<Key, 14> kKeys{{
+constexpr std::array<Key, 15> kKeys{{
     {"socket", "a path; empty for the usual place",
      [](const json& v, DaemonConfig& c) { return read_text(v, c.socket); }},
     {"socket_group", "the name of a group; empty for none",
@@ -111,6 +111,8 @@ constexpr std::array<Key, 14> kKeys{{
      [](const json& v, DaemonConfig& c) { return read_text(v, c.database); }},
     {"listen", "ADDRESS:PORT such as 127.0.0.1:9400; empty for none",
      [](const json& v, DaemonConfig& c) { return read_text(v, c.listen); }},
+    {"listen_token_file", "a path; empty for none",
+     [](const json& v, DaemonConfig& c) { return read_text(v, c.listen_token_file); }},
     {"allow_remote", "true or false",
      [](const json& v, DaemonConfig& c) {
        if (v.is_boolean()) c.allow_remote = v.get<bool>();

@@ -24,10 +24,11 @@ struct DaemonConfig {
     bool operator==(const Limits&) const = default;
   };
 
-  std::string socket;        // empty: the usual place
-  std::string socket_group;  // empty: none
-  std::string database;      // empty: the usual place
-  std::string listen;        // empty: no TCP
+  std::string socket;             // empty: the usual place
+  std::string socket_group;       // empty: none
+  std::string database;           // empty: the usual place
+  std::string listen;             // empty: no TCP
+  std::string listen_token_file;  // empty: none
   bool allow_remote = false;
   std::string log_level = "info";
   double run_timeout_seconds = 15;

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/safe_text.h"
 #include "daemon/connection_pool.h"
+#include "daemon/connection_user.h"
 #include "daemon/http_stream.h"
 
 namespace pudica::daemon {
@@ -68,11 +69,12 @@ class Exchange : public httplib::Server {
     }));
   }
 
-  void serve(HttpStream& stream) {
+  void serve(HttpStream& stream, int connection) {
     bool closed = false;
     // The library matches paths by regular expressions, whose recursion grows with the path; our
     // routes are looked up in respond(), by the target.
-    process_request(stream, true, closed, [](httplib::Request& request) {
+    process_request(stream, true, closed, [connection](httplib::Request& request) {
+      request.remote_port = connection;  // all that respond() learns of the connection
       request.path = "/";
       request.params.clear();
       request.ranges.clear();
@@ -88,7 +90,8 @@ class Exchange : public httplib::Server {
     asked.path = target.substr(0, mark);
     asked.query = parse_query(target.substr(std::min(mark + 1, target.size())));
     asked.body = request.body;
-    asked.transport = transport_;
+    asked.caller = {transport_, connection_user(request.remote_port),
+                    request.get_header_value("Authorization")};
     ApiReply reply;
     try {
       reply = handler_(asked);
@@ -203,7 +206,7 @@ void HttpServer::Impl::serve(int fd) {
                       "', expected localhost or a loopback address"};
   }
   if (readable) {
-    (transport == Transport::kUnix ? on_unix : on_tcp).serve(stream);
+    (transport == Transport::kUnix ? on_unix : on_tcp).serve(stream, fd);
     fault = stream.fault();
   }
   if (fault.status != 0) stream.answer_instead(plain_answer(fault.status, fault.message));

@@ -42,8 +42,12 @@ void declare(CLI::App& app, Options& options) {
   app.add_option("--listen", options.listen,
                  "serve the page and /metrics here as well, read-only; loopback only")
       ->type_name("ADDRESS:PORT");
+  app.add_option("--listen-token-file", options.listen_token_file,
+                 "whoever shows this file's token may read there too, not only this user and root")
+      ->type_name("FILE");
   app.add_flag("--allow-remote", options.allow_remote,
-               "allow an address that is not loopback for --listen");
+               "allow an address that is not loopback for --listen; without a token everybody who "
+               "reaches it reads, without command lines");
   app.add_option("--log-level", options.log_level, "off, error, warn, info or debug")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"off", "error", "warn", "info", "debug"}));
@@ -90,6 +94,7 @@ Result<DaemonConfig> read_config(const Options& options) {
   take(options.socket_group, config.socket_group);
   take(options.database, config.database);
   take(options.listen, config.listen);
+  take(options.listen_token_file, config.listen_token_file);
   take(options.log_level, config.log_level);
   if (options.allow_remote) config.allow_remote = true;
   return config;

@@ -20,6 +20,7 @@ struct Options {
   std::optional<std::string> socket_group;
   std::optional<std::string> database;
   std::optional<std::string> listen;
+  std::optional<std::string> listen_token_file;
   std::optional<std::string> log_level;
   bool allow_remote = false;
   bool check_config = false;

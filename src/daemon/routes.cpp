@@ -56,6 +56,8 @@ std::optional<std::vector<std::string>> match_path(std::string_view pattern,
 }
 
 ApiReply Api::handle(const ApiRequest& request) {
+  if (!parts_.access.may_read(request.caller)) return refuse_reader(request.caller);
+  const bool tcp = request.caller.transport == Transport::kTcp;
   std::string allowed;
   for (const Route& route : kRoutes) {
     auto captures = match_path(route.path, request.path);
@@ -64,7 +66,7 @@ ApiReply Api::handle(const ApiRequest& request) {
       allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
       continue;
     }
-    if (request.transport == Transport::kTcp && request.method != "GET") {
+    if (tcp && request.method != "GET") {
       return error_reply(403, request.method + " over TCP, expected the UNIX socket");
     }
     ApiRequest matched = request;
@@ -73,8 +75,7 @@ ApiReply Api::handle(const ApiRequest& request) {
   }
   const std::string path = request.path.substr(0, 200);
   if (allowed.empty()) return error_reply(404, "nothing is at " + path);
-  ApiReply reply = request.transport == Transport::kTcp
-                       ? error_reply(403, request.method + " over TCP, expected GET")
+  ApiReply reply = tcp ? error_reply(403, request.method + " over TCP, expected GET")
                        : error_reply(405, request.method + " on " + path + ", expected " + allowed);
   reply.headers.emplace_back("Allow", allowed);
   return reply;

@@ -55,12 +55,18 @@ void write_cache(JsonText& out, const std::optional<SnapshotFields>& snapshot) {
   out.close('}');
 }
 
-// What the run said of itself.
-void write_description(JsonText& out, const RunDescription& about) {
+// What the run said of itself; its user is who the kernel says.
+void write_description(JsonText& out, const RunDescription& about, CommandLine command) {
   out.key("name").value(about.name);
   out.key("pid").value(about.pid);
   out.key("user").value(about.user);
-  out.key("command").value(about.command);
+  out.key("uid").value(static_cast<std::int64_t>(about.user_id));
+  out.key("command");
+  if (command == CommandLine::kShown) {
+    out.value(about.command);
+  } else {
+    out.null();
+  }
   out.key("device").value(about.device);
   out.key("model").value(about.model);
   out.key("policy").value(about.policy);
@@ -88,9 +94,9 @@ void write_state(JsonText& out, const RunSummary& run) {
 }
 
 // The fields of the object "run", without its brackets.
-void write_fields(JsonText& out, const RunSummary& run) {
+void write_fields(JsonText& out, const RunSummary& run, CommandLine command) {
   out.key("id").value(run.id);
-  write_description(out, *run.about);
+  write_description(out, *run.about, command);
   write_state(out, run);
   out.key("budget_bytes").value(run.budget_bytes);
   out.key("budget_source").value(run.budget_source);
@@ -137,16 +143,16 @@ std::string to_json(const StepSummary& step) {
   return out.take();
 }
 
-void write(JsonText& out, const RunSummary& run) {
+void write(JsonText& out, const RunSummary& run, CommandLine command) {
   out.open('{');
-  write_fields(out, run);
+  write_fields(out, run, command);
   out.close('}');
 }
 
-std::string to_json(const RunDetail& detail) {
+std::string to_json(const RunDetail& detail, CommandLine command) {
   JsonText out((detail.steps.size() + detail.budgets.size() + 8) * kStepCharacters);
   out.open('{');
-  write_fields(out, detail.summary);
+  write_fields(out, detail.summary, command);
   out.key("steps").open('[');
   for (const StepSummary& step : detail.steps) write(out, step);
   out.close(']');
@@ -159,6 +165,12 @@ std::string to_json(const RunDetail& detail) {
   }
   out.close('}');
   return out.take();
+}
+
+std::optional<unsigned> owner_of(const Json& run) {
+  const auto found = run.find("uid");
+  if (found == run.end() || !found->is_number_unsigned()) return std::nullopt;
+  return found->get<unsigned>();
 }
 
 Json plans_json(const RunDetail& detail) {

@@ -53,7 +53,8 @@ Result<std::string> RunRegistry::add(RunDescription description) {
   const std::string wanted = usable_id(description.resume) ? description.resume : std::string();
   const auto same = [&description](const Run& run) {
     const RunDescription& about = *run.state.plain().about;
-    return about.pid == description.pid && about.name == description.name;
+    return about.user_id == description.user_id && about.pid == description.pid &&
+           about.name == description.name;
   };
   RunPtr run = wanted.empty() ? nullptr : live(wanted);
   if (run == nullptr && live_.size() >= limits_.runs) {
@@ -196,6 +197,12 @@ std::optional<RunDetail> RunRegistry::find_without_steps(const std::string& id) 
   const std::lock_guard lock(mutex_);
   const RunPtr run = live_or_ended(id);
   return run == nullptr ? std::nullopt : std::optional(run->state.detail_without_steps());
+}
+
+std::optional<unsigned> RunRegistry::owner(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const RunPtr run = live_or_ended(id);
+  return run == nullptr ? std::nullopt : std::optional(run->state.plain().about->user_id);
 }
 
 std::size_t RunRegistry::live_count() const {

@@ -45,7 +45,8 @@ class RunRegistry {
   void set_timeout(double seconds);
   [[nodiscard]] double timeout_seconds() const;
 
-  // The id of the new run, `resume` where that is free or the same process's. Errors: kUnavailable
+  // The id of the new run, `resume` where that is free or the same process's; whether its user may
+  // have it the caller knows. Errors: kUnavailable
   // where there are as many runs as the limit allows.
   Result<std::string> add(RunDescription description);
   void grant(const std::string& id, const GrantedBudget& budget);
@@ -78,6 +79,8 @@ class RunRegistry {
   [[nodiscard]] std::optional<RunDetail> find(const std::string& id) const;
   // The same without its steps, which are the most of it.
   [[nodiscard]] std::optional<RunDetail> find_without_steps(const std::string& id) const;
+  // The user whose run, live or ended lately, it is; nullopt: no such run.
+  [[nodiscard]] std::optional<unsigned> owner(const std::string& id) const;
   [[nodiscard]] std::size_t live_count() const;
 
  private:

@@ -28,6 +28,7 @@ struct RunDescription {
   std::string name;
   std::int64_t pid = 0;
   std::string user;
+  unsigned user_id = 0;  // filled in by the daemon, with `user`: no text says it
   std::string command;
   std::string device;  // "cpu", "cuda:0"
   std::string model;   // in words

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 #include "daemon/api.h"
@@ -58,7 +59,7 @@ struct DaemonParts {
     request.path = target.substr(0, mark);
     request.query = parse_query(std::string_view(target).substr(std::min(mark + 1, target.size())));
     request.body = body;
-    request.transport = transport;
+    request.caller = {transport, user_id, {}};
     return api.handle(request);
   }
   inspect::Json json(const std::string& method, const std::string& target,
@@ -72,7 +73,9 @@ struct DaemonParts {
   std::unique_ptr<Archive> archive = Archive::open({.path = folder.file("test.db")}).value();
   BudgetDesk budgets{registry, time.clock()};
   RunModels models{registry, *archive};
-  Api api{{"0.1.0", "the.sock", "test.db"}, {time.clock(), registry, budgets, models, *archive}};
+  unsigned user_id = ::geteuid();  // who asks
+  Api api{{"0.1.0", "the.sock", "test.db", {}, {}},
+          {time.clock(), registry, budgets, models, *archive, Access({::geteuid(), {}, false})}};
 };
 
 inline RunDescription described(const std::string& name, std::int64_t pid = 4711) {

@@ -240,7 +240,7 @@ TEST_F(RunRegistryTest, SnapshotSaysStateAndCounters) {
   EXPECT_EQ(run.base_bytes, Bytes(40));
   EXPECT_EQ(run.learning_steps, 9);
   EXPECT_EQ(run.revocations, 2);
-  const auto json = inspect::Json::parse(to_json(registry.find(id).value()));
+  const auto json = inspect::Json::parse(to_json(registry.find(id).value(), CommandLine::kShown));
   EXPECT_EQ(json["cache"]["hits"], 30);
   EXPECT_EQ(json["margin_bytes"], 3);
   EXPECT_EQ(plans_json(registry.find(id).value())["plans"].size(), 1U);

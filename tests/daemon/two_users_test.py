@@ -2,8 +2,10 @@
 
 Real programs under real users. Mallory goes first wherever a name can be guessed."""
 
+import base64
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -11,7 +13,7 @@ import subprocess
 import pudicad
 import pytest
 import users
-from users import ADA, MALLORY, acting_as
+from users import ADA, BOB, KEEPER, MALLORY, ROOT, acting_as
 from waiting import wait_for
 
 pytestmark = pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
@@ -116,7 +118,7 @@ class Daemon:
         with acting_as(user):
             return pudicad.ask(str(self.socket), method, target, body)
 
-    def register(self, user, **more):
+    def register(self, user, /, **more):
         reply = self.ask(user, "POST", "/v1/runs", {**pudicad.DESCRIPTION, **more})
         assert reply.status == 201, reply
         return reply.json()["id"]
@@ -200,3 +202,150 @@ def test_each_has_a_daemon_and_sees_its_own_runs():
         seen = hers.ask(ADA, "GET", f"/v1/runs/{run}").json()
         assert seen["budget_bytes"] == pudicad.DESCRIPTION["budget_bytes"]
         assert seen["budget_pending_bytes"] is None
+
+
+SHARED = pathlib.Path("/tmp/shared-by-group/pudicad.sock")
+SHARED_BY_KEEPER = {"PUDICA_SOCKET": str(SHARED), "PUDICA_DAEMON_USER": "keeper"}
+END = {"dropped": 0, "events": [{"type": "end", "status": "ok"}]}
+
+
+@pytest.fixture(name="shared")
+def shared_daemon():
+    database = KEEPER.home / "shared.db"
+    with Daemon(KEEPER, "--socket", SHARED, "--socket-group", users.GROUP, "--database",
+                database) as daemon:
+        yield daemon
+    database.unlink()
+
+
+def message_of(reply):
+    return reply.json()["error"]["message"]
+
+
+def test_a_group_shares_a_daemon_and_not_its_runs(shared):
+    run = shared.register(ADA, user="root", name="hers", command="train --token s3cret")
+    for user, command in ((ADA, "train --token s3cret"), (BOB, None),
+                          (KEEPER, "train --token s3cret"), (ROOT, "train --token s3cret")):
+        for target in ("/v1/runs", f"/v1/runs/{run}"):
+            answer = shared.ask(user, "GET", target).json()
+            seen = answer.get("runs", [answer])[0]
+            assert (seen["user"], seen["uid"]) == ("ada", ADA.id), "whatever the run says"
+            assert seen["command"] == command, (user, target)
+    for method, target, body in (("PUT", f"/v1/runs/{run}/budget", {"budget": "1TiB"}),
+                                 ("PUT", "/v1/runs/hers/budget", {"budget": "1TiB"}),
+                                 ("POST", f"/v1/runs/{run}/events", END),
+                                 ("GET", f"/v1/runs/{run}/commands", None)):
+        refused = shared.ask(BOB, method, target, body)
+        assert refused.status == 403, (method, target, refused)
+        assert message_of(refused) == (f"run {run} belongs to user ada, and you are user bob; "
+                                       "expected its owner, or keeper, who runs pudicad, or root")
+    assert shared.ask(BOB, "PUT", "/v1/groups/g", {"total": "1GiB"}).status == 403
+    seen = shared.ask(BOB, "GET", f"/v1/runs/{run}").json()
+    assert seen["state"] == "registered" and seen["budget_pending_bytes"] is None
+
+
+def test_owner_and_operators_steer(shared):
+    run = shared.register(ADA)
+    for user, budget in ((ADA, 1 << 30), (KEEPER, 2 << 30), (ROOT, 3 << 30)):
+        assert shared.ask(user, "PUT", f"/v1/runs/{run}/budget", {"budget": budget}).status == 202
+        seen = shared.ask(user, "GET", f"/v1/runs/{run}").json()
+        assert seen["budget_pending_bytes"] == budget
+    assert shared.ask(KEEPER, "PUT", "/v1/groups/g", {"total": "1GiB"}).status == 200
+    assert shared.ask(ADA, "POST", f"/v1/runs/{run}/events", END).status == 200
+
+
+def test_nobody_takes_the_name_of_another_ones_run(shared):
+    """Neither of a live run, nor of an ended one, nor of one of a daemon before."""
+    run = shared.register(ADA, name="hers")
+    assert shared.register(BOB, name="hers", resume=run) != run
+    assert shared.ask(ADA, "POST", f"/v1/runs/{run}/events", END).status == 200
+    assert shared.register(BOB, name="hers", resume=run) != run
+    shared.__exit__()
+    with shared:
+        assert shared.register(BOB, name="hers", resume=run) != run
+        kept = shared.ask(ADA, "GET", f"/v1/runs/{run}").json()
+        assert (kept["user"], kept["command"]) == ("ada", "x")
+        assert shared.ask(BOB, "GET", f"/v1/runs/{run}").json()["command"] is None
+        ended = shared.ask(BOB, "GET", "/v1/runs?all=true").json()["runs"]
+        assert {r["user"]: r["command"] for r in ended} == {"ada": None, "bob": "x"}
+        assert shared.register(ADA, name="hers", resume=run) == run
+
+
+def test_commands_of_a_member(shared):
+    run = shared.register(ADA, name="hers", command="train --token s3cret")
+    for arguments in (["status"], ["status", run], ["status", "--json"]):
+        seen = pudica(BOB, *arguments, env=SHARED_BY_KEEPER)
+        assert seen.returncode == 0 and "s3cret" not in seen.stdout, seen
+    tried = pudica(BOB, "budget", run, "1GiB", env=SHARED_BY_KEEPER)
+    assert tried.returncode == 1 and "belongs to user ada" in tried.stderr, tried
+    assert pudica(ADA, "budget", run, "1GiB", env=SHARED_BY_KEEPER).returncode == 0
+    doctor = pudica(BOB, "doctor", env=SHARED_BY_KEEPER)
+    assert doctor.returncode == 0, doctor
+    assert f"group {users.GROUP} may use the socket" in doctor.stdout
+    assert f"group={users.GROUP}" in shared.log and "its members" in shared.log
+    strange = pudica(MALLORY, "status", env=SHARED_BY_KEEPER)
+    assert strange.returncode == 3 and "permission denied" in strange.stderr.lower(), strange
+
+
+def tcp_address(daemon):
+    found = re.search(r"at=127\.0\.0\.1:(\d+)", daemon.log)
+    return "127.0.0.1", int(found[1])
+
+
+def read_over_tcp(user, daemon, target="/v1/runs", **more):
+    address = tcp_address(daemon)
+    with acting_as(user):
+        return pudicad.ask(address, "GET", target, **more)
+
+
+def test_over_tcp_the_daemons_user_and_root_read():
+    with Daemon(ADA, "--listen", "127.0.0.1:0") as daemon:
+        daemon.register(ADA, command="train --token s3cret")
+        for user in (ADA, ROOT):
+            assert b"s3cret" in read_over_tcp(user, daemon).body
+        for target in ("/", "/assets/app.js", "/metrics", "/v1/runs", "/v1/version", "/v1/nothing"):
+            refused = read_over_tcp(MALLORY, daemon, target)
+            assert refused.status == 403, target
+            assert message_of(refused).startswith(
+                "you are user mallory; over TCP expected ada, who runs pudicad, or root")
+        doctor = pudica(ADA, "doctor")
+        assert "tcp\tok\t" in doctor.stdout, doctor.stdout
+
+
+def test_over_tcp_a_token_lets_others_read():
+    token = "correct horse battery staple"
+    file = ADA.home / "token"
+    file.write_text(token + "\n", encoding="utf-8")
+    os.chown(file, ADA.id, ADA.id)
+    listen = ("--listen", "127.0.0.1:0", "--listen-token-file", file)
+    file.chmod(0o640)
+    loose = ADA.run(PROGRAMS / "pudicad", *listen)
+    assert loose.returncode == 2 and "expected mode 0600" in loose.stderr, loose
+    file.chmod(0o600)
+    with Daemon(ADA, *listen) as daemon:
+        daemon.register(ADA, command="train --token s3cret")
+        basic = base64.b64encode(f"any:{token}".encode()).decode()
+        for header in (f"Authorization: Bearer {token}", f"Authorization: Basic {basic}"):
+            reply = read_over_tcp(MALLORY, daemon, headers=[header])
+            assert reply.status == 200 and b"s3cret" in reply.body
+        for headers in ([], [f"Authorization: Bearer {token}x"], ["Authorization: Bearer "],
+                        ["Authorization: Basic " + basic[:8]]):
+            refused = read_over_tcp(MALLORY, daemon, headers=headers)
+            assert refused.status == 401 and b"s3cret" not in refused.body
+            assert refused.headers["www-authenticate"] == 'Basic realm="pudicad"'
+        address = tcp_address(daemon)
+        with acting_as(MALLORY):
+            write = pudicad.ask(address, "PUT", "/v1/groups/g", {"total": 1},
+                                headers=[f"Authorization: Bearer {token}"])
+        assert write.status == 403
+
+
+def test_over_tcp_everyone_reads_where_that_is_said():
+    with Daemon(ADA, "--listen", "127.0.0.1:0", "--allow-remote") as daemon:
+        run = daemon.register(ADA, command="train --token s3cret")
+        for target in ("/v1/runs", f"/v1/runs/{run}"):
+            seen = read_over_tcp(MALLORY, daemon, target)
+            assert seen.status == 200 and b"s3cret" not in seen.body
+            assert b"s3cret" in read_over_tcp(ADA, daemon, target).body
+        doctor = pudica(ADA, "doctor")
+        assert "everybody who reaches" in doctor.stdout, doctor.stdout

@@ -39,10 +39,11 @@ class User(typing.NamedTuple):
                               timeout=120, check=False, **{**options, **more})
 
 
+ROOT = User("root", 0)
 ADA = User("ada", 20001, (GROUP_ID,))
 BOB = User("bob", 20002, (GROUP_ID,))
 MALLORY = User("mallory", 20003)
-KEEPER = User("keeper", 20004)
+KEEPER = User("keeper", 20004, (GROUP_ID,))
 USERS = (ADA, BOB, MALLORY, KEEPER)
 
 
@@ -68,7 +69,8 @@ def enter_namespace():
     os.chmod("/tmp", 0o1777)
     for file, lines in (
             ("passwd", [f"{u.name}:x:{u.id}:{u.id}::{u.home}:/bin/sh" for u in USERS]),
-            ("group", [f"{u.name}:x:{u.id}:" for u in USERS] + [f"{GROUP}:x:{GROUP_ID}:ada,bob"])):
+            ("group", [f"{u.name}:x:{u.id}:" for u in USERS] +
+             [f"{GROUP}:x:{GROUP_ID}:ada,bob,keeper"])):
         told = pathlib.Path("/etc", file).read_text(encoding="utf-8") + "\n".join(lines) + "\n"
         copy = pathlib.Path("/tmp", file)
         copy.write_text(told, encoding="utf-8")

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/safe_text.h"
 #include "cli/commands.h"
 #include "inspect/socket_path.h"
 
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
   try {
     return start({argv + 1, argv + argc});
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "pudica: %s\n", error.what());
+    const std::string what = pudica::one_line(error.what());
+    std::fprintf(stderr, "pudica: %s\n", what.c_str());
     return pudica::cli::kExitFailed;
   }
 }

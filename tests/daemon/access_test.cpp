@@ -3,6 +3,7 @@
 #include <array>
 #include <fstream>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,6 +113,37 @@ TEST(ConnectionUser, IsThatOfTheOtherEndOnThisMachine) {
     ::close(listening);
   }
   EXPECT_EQ(connection_user(-1), std::nullopt);
+}
+
+// Where the other end is no socket of this machine the kernel shows whoever listens on a port of
+// its number instead, sshd of root say. Method: the client's socket goes without a word to the
+// other end (tcp(7), TCP_REPAIR), and a listener takes its port.
+TEST(ConnectionUser, AListenerIsNotTheOtherEnd) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof(address);
+  const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(listening, plain, size), 0);
+  ASSERT_EQ(::listen(listening, 1), 0);
+  ASSERT_EQ(::getsockname(listening, plain, &size), 0);
+  const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(::connect(client, plain, size), 0);
+  const int accepted = ::accept(listening, nullptr, nullptr);
+  ASSERT_EQ(connection_user(accepted), ::geteuid());
+  const int on = 1;
+  const bool repaired = ::setsockopt(client, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) == 0;
+  ASSERT_EQ(::getsockname(client, plain, &size), 0);
+  ::close(client);
+  const int other = ::socket(AF_INET, SOCK_STREAM, 0);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  const bool taken = repaired && ::bind(other, plain, size) == 0 && ::listen(other, 1) == 0;
+  if (taken) {
+    EXPECT_EQ(connection_user(accepted), std::nullopt);
+  }
+  for (const int socket : {other, accepted, listening}) ::close(socket);
+  if (!taken) GTEST_SKIP() << "needs the right to repair sockets (CAP_NET_ADMIN)";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import socket as sockets
 import subprocess
 
 import pytest
@@ -83,3 +84,30 @@ def test_without_a_daemon_and_switched_off_nothing_is_said(tmp_path, monkeypatch
     with pudica.attach(small.make(), "1GiB", daemon=False) as handle:
         assert handle.stats()["daemon"] is None
     assert not caplog.records
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives a folder to another user")
+def test_a_socket_of_another_user_is_told_nothing_and_said_once(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o711)
+    place = folder / "pudicad.sock"
+    monkeypatch.setenv("PUDICA_SOCKET", str(place))
+    with sockets.socket(sockets.AF_UNIX) as trap:
+        trap.bind(str(place))
+        trap.listen()
+        trap.settimeout(0)
+        os.chown(folder, 20003, 20003)
+        model = small.make()
+        with pudica.attach(model, "1GiB") as handle:
+
+            def reason():
+                small.train(model, 1)
+                return handle.stats()["daemon"]["reason"]
+
+            wait_for("the reason", lambda: "belongs to user 20003" in reason())
+            assert not handle.stats()["daemon"]["registered"]
+            small.train(model, 3)
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == 1 and f"reports nothing to {place}" in said[0], said

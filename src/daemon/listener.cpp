@@ -65,7 +65,7 @@ Result<void> prepare_directory(const std::filesystem::path& directory, const Rig
   if (::lstat(directory.c_str(), &status) != 0) return unavailable(directory.string());
   if (!made && !is_own_directory(directory)) {
     // What clients of this user would stay away from.
-    const std::string fault = SocketTrust().directory_fault(directory);
+    const std::string fault = SocketTrust::from_environment().directory_fault(directory);
     return fault.empty() ? Result<void>() : Error{ErrorCode::kUnavailable, fault};
   }
   if (S_ISDIR(status.st_mode) && status.st_uid != ::geteuid()) {

@@ -83,7 +83,7 @@ std::string painted(std::string_view text, Colour colour, const Style& style) {
 }
 
 std::string sanitised(std::string_view text, const Style& style) {
-  const std::string safe = one_line(text);
+  std::string safe = one_line(text);
   if (style.utf8) return safe;
   std::string out;
   for (std::string_view rest = safe; !rest.empty();) {

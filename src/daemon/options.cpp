@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/access.h"
 #include "daemon/version.h"
 
 namespace pudica::daemon {
@@ -97,7 +98,9 @@ Result<DaemonConfig> read_config(const Options& options) {
   take(options.listen_token_file, config.listen_token_file);
   take(options.log_level, config.log_level);
   if (options.allow_remote) config.allow_remote = true;
-  return config;
+  if (config.listen_token_file.empty()) return config;
+  const auto token = read_token(config.listen_token_file);  // what a start would refuse
+  return token ? Result<DaemonConfig>(config) : token.error();
 }
 
 }  // namespace pudica::daemon

@@ -319,8 +319,9 @@ def test_over_tcp_a_token_lets_others_read():
     os.chown(file, ADA.id, ADA.id)
     listen = ("--listen", "127.0.0.1:0", "--listen-token-file", file)
     file.chmod(0o640)
-    loose = ADA.run(PROGRAMS / "pudicad", *listen)
-    assert loose.returncode == 2 and "expected mode 0600" in loose.stderr, loose
+    for arguments in (listen, (*listen, "--check-config")):
+        loose = ADA.run(PROGRAMS / "pudicad", *arguments)
+        assert loose.returncode == 2 and "expected mode 0600" in loose.stderr, loose
     file.chmod(0o600)
     with Daemon(ADA, *listen) as daemon:
         daemon.register(ADA, command="train --token s3cret")

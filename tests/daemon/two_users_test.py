@@ -16,7 +16,8 @@ import users
 from users import ADA, BOB, KEEPER, MALLORY, ROOT, acting_as
 from waiting import wait_for
 
-pytestmark = pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+WHY_NOT = users.why_not()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 PROGRAMS = pathlib.Path("/tmp/programs")
 

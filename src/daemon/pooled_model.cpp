@@ -324,7 +324,8 @@ bool PooledModel::contradicts(const Controller& candidate, std::string_view sour
 }
 
 void PooledModel::drop() {
-  log_info("model '" + fingerprint_ + "': two runs measured something else, it is dropped");
+  log_info("model dropped, two runs measured something else: fingerprint=" +
+           log_value(fingerprint_));
   if (dropped_.size() >= kMostDropped) dropped_.erase(dropped_.begin());
   dropped_.push_back(std::hash<std::string>()(state_));
   start_anew();

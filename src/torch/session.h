@@ -24,6 +24,7 @@
 #include "torch/registry.h"
 #include "torch/residents.h"
 #include "torch/shared_backward.h"
+#include "torch/size_groups.h"
 #include "torch/step_profile.h"
 #include "torch/work_clock.h"
 
@@ -172,6 +173,7 @@ class Session final : public Handle {
   void fail(const char* where, const std::string& what) noexcept;
 
   [[nodiscard]] bool takes_part() const;
+  std::uint16_t add_class(std::string name);
   [[nodiscard]] std::uint16_t class_of(const std::string& name,
                                        const std::vector<at::Tensor>& inputs,
                                        std::size_t telling_inputs);
@@ -220,7 +222,12 @@ class Session final : public Handle {
   std::shared_ptr<DeviceClock> clock_;  // null: the host's
   LateTimes late_times_;
 
-  std::map<std::string, std::uint16_t, std::less<>> classes_;
+  // Layers that save alike, but for their size.
+  struct LayerKind {
+    SizeGroups sizes;
+    std::vector<std::uint16_t> classes;  // by group
+  };
+  std::map<std::string, LayerKind, std::less<>> kinds_;
   std::vector<std::string> class_names_;
   std::vector<double> class_forward_us_;
   std::vector<std::shared_ptr<ClassTapes>> class_tapes_;  // null: not for this policy or build

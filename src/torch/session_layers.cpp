@@ -60,6 +60,16 @@ std::int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
+// Of the tensors that tell a layer's class, one after the other.
+std::vector<std::int64_t> sizes_of(const std::vector<at::Tensor>& inputs, std::size_t telling) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t k = 0; k < std::min(inputs.size(), telling); ++k) {
+    if (!inputs[k].defined()) continue;
+    sizes.insert(sizes.end(), inputs[k].sizes().begin(), inputs[k].sizes().end());
+  }
+  return sizes;
+}
+
 // Tensors are packed by hooks of the user's own, or operators are seen by a mode of theirs: what a
 // layer saves is no longer ours to hold.
 bool others_see_what_is_saved() {
@@ -96,11 +106,19 @@ std::uint16_t Session::class_of(const std::string& name, const std::vector<at::T
     }
     if (!input.is_contiguous()) key += 'n';
   }
-  const auto found = classes_.find(key);
-  if (found != classes_.end()) return found->second;
-  const auto id = static_cast<std::uint16_t>(classes_.size());
-  classes_.emplace(std::move(key), id);
-  class_names_.push_back(name);
+  LayerKind& kind = kinds_[key];
+  const std::size_t group = kind.sizes.group_of(step_, sizes_of(inputs, telling_inputs));
+  while (kind.classes.size() <= group) {
+    const std::size_t size = kind.classes.size();
+    kind.classes.push_back(
+        add_class(size == 0 ? name : name + " (size " + std::to_string(size + 1) + ")"));
+  }
+  return kind.classes[group];
+}
+
+std::uint16_t Session::add_class(std::string name) {
+  const auto id = static_cast<std::uint16_t>(class_names_.size());
+  class_names_.push_back(std::move(name));
   class_forward_us_.push_back(0);
   const bool tapes = options_.policy->wants_menus() && tape_available();
   class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>(options_.menu_rules) : nullptr);

@@ -307,9 +307,13 @@ bool ControllerImpl::is_covered(const ShapeKey& shape) const {
 StepDecision ControllerImpl::fallback_step(const StepContext& context) {
   Plan plan;
   plan.shape = context.shape;
-  plan.modes.assign(structure_.layers.size(), Mode::keep());
-  plan.default_mode = Mode::keep();
-  plan.reason = "standing down: " + phase_.reason + "; everything kept, revoked at the budget";
+  const bool tight =
+      on_menu(Mode::Kind::kFull) && tight_shapes_.contains(context.shape, context.budget_bytes);
+  plan.default_mode = tight ? Mode::full() : Mode::keep();
+  plan.modes.assign(structure_.layers.size(), plan.default_mode);
+  plan.reason = "standing down: " + phase_.reason +
+                (tight ? "; everything recomputed, since most was revoked at such a shape"
+                       : "; everything kept, revoked at the budget");
   return publish(std::move(plan), {}, false);
 }
 

@@ -19,6 +19,7 @@
 #include "controller/plan_store.h"
 #include "controller/segment_store.h"
 #include "controller/step_model.h"
+#include "controller/tight_shapes.h"
 #include "pudica/controller.h"
 
 namespace pudica {
@@ -140,6 +141,7 @@ class ControllerImpl final : public Controller {
   PlanStore plans_;
   KnownPeaks known_peaks_;
   Claims claims_;
+  TightShapes tight_shapes_;
   Margin margin_;
   DriftDetector drift_;
   Phase phase_;

@@ -56,9 +56,9 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   plan.shape = context.shape;
   plan.default_mode = default_mode();
   // Revocations disturb what is measured: with too little known to plan around them, shelter.
-  if (!model && learning_was_revoked_ && on_menu(Mode::Kind::kFull)) {
-    plan.default_mode = Mode::full();
-  }
+  const bool tight =
+      learning_was_revoked_ || tight_shapes_.contains(context.shape, context.budget_bytes);
+  if (!model && tight && on_menu(Mode::Kind::kFull)) plan.default_mode = Mode::full();
   plan.reason = "learning: " + phase_.reason;
   if (structure_.layers.empty()) {
     plan.teach_first_of_class = plan.default_mode == Mode::keep();

@@ -54,6 +54,9 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   } else {
     peak = judge(outcome);
   }
+  if (outcome.plan && !outcome.plan->predicts_peak()) {
+    tight_shapes_.note(outcome, structure_.layers.size());
+  }
   if (!agrees_with_claims(outcome, peak)) return;
   if (!outcome.segments.empty()) {
     const bool left_out = passing_ && passing_->layers.size() < structure_.layers.size();

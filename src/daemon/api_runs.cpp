@@ -137,8 +137,9 @@ ApiReply Api::get_commands(const ApiRequest& request) {
   if (!after) return error_reply(after.error());
   const auto wait = query_integer(request, "wait", 0, kLongestWaitSeconds);
   if (!wait) return error_reply(wait.error());
-  const auto commands = parts_.registry.commands(
-      request.captures.at(0), static_cast<std::uint64_t>(*after), std::chrono::seconds(*wait));
+  const auto commands =
+      parts_.registry.commands(request.captures.at(0), static_cast<std::uint64_t>(*after),
+                               std::chrono::seconds(*wait), request.gone);
   if (!commands) return error_reply(commands.error());
   ApiReply reply;
   reply.body = pudica::to_json(*commands);

@@ -33,16 +33,24 @@ void tune_allocator() {
   ::mallopt(M_TRIM_THRESHOLD, kMmapThreshold);
 }
 
-void raise_descriptor_limit(std::size_t connections) {
+// How many connections each of `listeners` may have, `wanted` where the system allows. Where it
+// does not, each has a part of its own: connections of one cannot take the descriptors of another.
+std::size_t connections_each(std::size_t wanted, std::size_t listeners) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = connections + kSpareDescriptors;
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
-    log_warn("descriptors: limit=" + std::to_string(limit.rlim_cur) +
-             " wanted=" + std::to_string(wanted) + ": fewer connections than configured");
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t descriptors = wanted * listeners + kSpareDescriptors;
+  if (limit.rlim_cur < descriptors) {
+    rlimit raised = limit;
+    raised.rlim_cur = std::min(descriptors, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
+  if (limit.rlim_cur >= descriptors) return wanted;
+  const rlim_t left = limit.rlim_cur - std::min(limit.rlim_cur, kSpareDescriptors);
+  const std::size_t each = std::max<std::size_t>(1, left / listeners);
+  log_warn("descriptors: limit=" + std::to_string(limit.rlim_cur) +
+           " wanted=" + std::to_string(descriptors) + ": " + std::to_string(each) +
+           " connections on each listener, configured " + std::to_string(wanted));
+  return each;
 }
 
 sigset_t block_signals() {
@@ -120,9 +128,10 @@ Finished failed(const Error& error) {
   return {usage ? kExitUsage : kExitFailed, "pudicad: " + error.message + "\n"};
 }
 
-HttpServerOptions server_options(const DaemonConfig& config) {
+HttpServerOptions server_options(const DaemonConfig& config, std::size_t listeners) {
   HttpServerOptions out;
-  out.connections = static_cast<std::size_t>(config.limits.connections);
+  out.connections =
+      connections_each(static_cast<std::size_t>(config.limits.connections), listeners);
   out.body_bytes = static_cast<std::size_t>(config.limits.body_bytes);
   out.request_seconds = config.limits.request_seconds;
   out.any_address_as_host = config.allow_remote;
@@ -134,7 +143,6 @@ HttpServerOptions server_options(const DaemonConfig& config) {
 Finished run_daemon(const Options& options, const DaemonConfig& config) {
   set_log_level(config.log_level);
   tune_allocator();
-  raise_descriptor_limit(static_cast<std::size_t>(config.limits.connections));
   const sigset_t signals = block_signals();
 
   Listeners listeners;
@@ -158,7 +166,8 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   Api api({std::string(kVersion), listeners.sockets().front().name, store.path},
           {clock, registry, budgets, models, **archive});
   HttpServer server(
-      server_options(config), [&api](const ApiRequest& request) { return api.handle(request); },
+      server_options(config, listeners.sockets().size()),
+      [&api](const ApiRequest& request) { return api.handle(request); },
       [&api](int status) { api.count_answer(status); });
   api.count_connections([&server] { return server.open_connections(); });
   if (auto started = server.start(listeners.sockets()); !started) {

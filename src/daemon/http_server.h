@@ -14,7 +14,7 @@
 namespace pudica::daemon {
 
 struct HttpServerOptions {
-  std::size_t connections = 1024;
+  std::size_t connections = 1024;  // on each socket
   std::size_t body_bytes = std::size_t{4} << 20U;
   double head_seconds = 5;           // for the head of a request
   double stall_seconds = 5;          // without a byte

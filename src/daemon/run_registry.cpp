@@ -124,7 +124,8 @@ Result<std::uint64_t> RunRegistry::push_model(const std::string& id) {
 }
 
 Result<std::vector<Command>> RunRegistry::commands(const std::string& id, std::uint64_t after,
-                                                   std::chrono::milliseconds wait) {
+                                                   std::chrono::milliseconds wait,
+                                                   const std::stop_token& gone) {
   std::unique_lock lock(mutex_);
   const RunPtr run = live(id);
   if (run == nullptr) return no_run(id);
@@ -133,7 +134,7 @@ Result<std::vector<Command>> RunRegistry::commands(const std::string& id, std::u
   // A number that was never given out is of a daemon before this one.
   if (after >= run->next_seq) after = 0;
   std::erase_if(run->commands, [after](const Command& command) { return command.seq <= after; });
-  run->changed.wait_for(lock, spread_wait(wait, random_), [&] {
+  run->changed.wait_for(lock, gone, spread_wait(wait, random_), [&] {
     return stopped_ || !run->state.plain().live() || !run->commands.empty();
   });
   if (!run->state.plain().live()) return no_run(id);

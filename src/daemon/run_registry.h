@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,10 +61,12 @@ class RunRegistry {
   Result<std::uint64_t> push_budget(const std::string& id, const GrantedBudget& budget);
   Result<std::uint64_t> push_model(const std::string& id);
 
-  // Commands above `after`, waiting for one; none when about `wait` is over or stop() was called.
-  // Commands up to `after` are forgotten. Errors: kNotFound, also where the run ends meanwhile.
+  // Commands above `after`, waiting for one; none when about `wait` is over, stop() was called or
+  // whoever asked is `gone`. Commands up to `after` are forgotten. Errors: kNotFound, also where
+  // the run ends meanwhile.
   Result<std::vector<Command>> commands(const std::string& id, std::uint64_t after,
-                                        std::chrono::milliseconds wait);
+                                        std::chrono::milliseconds wait,
+                                        const std::stop_token& gone = {});
 
   // Runs silent for too long become lost; their ids.
   std::vector<std::string> expire();
@@ -88,7 +91,7 @@ class RunRegistry {
     std::uint64_t order = 0;
     std::uint64_t next_seq = 1;
     std::vector<Command> commands;  // at most one of each type
-    std::condition_variable changed;
+    std::condition_variable_any changed;
   };
   using RunPtr = std::shared_ptr<Run>;
 

@@ -73,13 +73,16 @@ ApiReply Api::post_runs(const ApiRequest& request) {
   registration.timeout_seconds = parts_.registry.timeout_seconds();
   registration.heartbeat_seconds = registration.timeout_seconds / kHeartbeatsPerTimeout;
   const RunDescription about = *description;
+  // Its answer may have been lost, and the daemon with it: then it does not know its id.
+  if (const std::string id = parts_.budgets.id_of(about.instance); !id.empty()) {
+    description->resume = id;
+  }
   auto id = parts_.registry.add(std::move(*description));
   if (!id) return error_reply(id.error());
   registration.id = *id;
   registration.state = parts_.models.state(about.fingerprint);
   const auto granted = parts_.budgets.join(*id, about);
   if (!granted) {
-    // It may train without the daemon; a member that does not fit would break the group's promise.
     parts_.registry.remove(*id);
     return error_reply(granted.error());
   }

@@ -20,7 +20,8 @@ struct ArchiveStats {
   StoreWriterStats writer;
 };
 
-// Writing never waits for the disk; what finds no room is dropped and counted. Thread-safe.
+// Writing never waits for the disk, but for what groups promise; what finds no room is dropped and
+// counted. Thread-safe.
 class Archive {
  public:
   // Opens the store; runs that it holds without an end are lost. Errors: those of Store::open.
@@ -38,6 +39,14 @@ class Archive {
   [[nodiscard]] std::optional<inspect::Json> plans(const std::string& id_or_name);
   // Fills the pool with what was learned before.
   void load_models(ModelPool& pool);
+  // What budget groups had promised.
+  Result<StoredGroups> groups() { return store_->groups(); }
+  // Kept once this returns, whatever becomes of the daemon.
+  Result<void> save_groups(const StoredGroupChanges& changes) {
+    return store_->save_groups(changes);
+  }
+  // As Store::replacements.
+  [[nodiscard]] std::int64_t replacements() const { return store_->replacements(); }
 
   [[nodiscard]] ArchiveStats stats();
   // Writes what waits, for a second at most.

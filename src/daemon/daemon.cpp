@@ -89,7 +89,7 @@ Result<void> open_sockets(const DaemonConfig& config, Listeners& listeners) {
 
 void set_groups(const DaemonConfig& config, BudgetDesk& budgets) {
   for (const auto& [name, total] : config.groups) {
-    if (auto set = budgets.set_total(name, total); !set) {
+    if (auto set = budgets.set_total_of_file(name, total); !set) {
       log_warn("group refused: name=" + name + " " + set.error().message);
     }
   }
@@ -160,7 +160,7 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   RunRegistry registry(
       clock, {static_cast<std::size_t>(config.limits.runs),
               static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds});
-  BudgetDesk budgets(registry, clock);
+  BudgetDesk budgets(registry, clock, **archive);
   set_groups(config, budgets);
   RunModels models(registry, **archive);
   Api api({std::string(kVersion), listeners.sockets().front().name, store.path},
@@ -179,6 +179,7 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
       signals, [&] { reload(options, registry, budgets); }, api);
   notify_systemd("STOPPING=1");
   registry.stop();
+  budgets.stop();
   server.stop();
   api.save_all();
   (*archive)->stop();

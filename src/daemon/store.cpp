@@ -100,6 +100,7 @@ class Store::Impl {
   // Whether a write found no room since this was last asked.
   bool take_full() { return std::exchange(full_, false); }
   [[nodiscard]] bool in_transaction() const { return in_transaction_; }
+  [[nodiscard]] std::int64_t replacements() const { return replacements_; }
   [[nodiscard]] std::int64_t schema_version() const {
     return database_ ? database_->schema_version() : 0;
   }
@@ -117,6 +118,7 @@ class Store::Impl {
   void heal(const StoreOptions& options, const Error& error) {
     if (error.code != ErrorCode::kCorrupt) return;
     database_.reset();
+    ++replacements_;
     const auto moved = StoreDatabase::move_aside(options.path, error.message);
     if (!moved) log_warn(moved.error().message);
     const auto ready = reopen(options);
@@ -132,6 +134,7 @@ class Store::Impl {
   }
 
   std::unique_ptr<StoreDatabase> database_;  // null: could not be opened again
+  std::int64_t replacements_ = 0;
   bool in_transaction_ = false;
   bool full_ = false;
   std::optional<Error> failed_;  // of the transaction under way
@@ -289,6 +292,28 @@ Result<std::vector<StoredModel>> Store::models() {
     while (query.next()) out.push_back(model_of(query));
     return out;
   });
+}
+
+Result<StoredGroups> Store::groups() {
+  const std::lock_guard lock(mutex_);
+  return impl_->operate<StoredGroups>(
+      options_, "groups",
+      [](StoreDatabase& database) -> Result<StoredGroups> { return read_groups(database); });
+}
+
+Result<void> Store::save_groups(const StoredGroupChanges& changes) {
+  return transaction([&](Store& store) {
+    return store.impl_->operate<void>(options_, "save_groups",
+                                      [&](StoreDatabase& database) -> Result<void> {
+                                        write_groups(database, changes);
+                                        return {};
+                                      });
+  });
+}
+
+std::int64_t Store::replacements() const {
+  const std::lock_guard lock(mutex_);
+  return impl_->replacements();
 }
 
 Result<std::int64_t> Store::mark_unfinished(std::string_view status) {

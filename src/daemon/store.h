@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/stored_groups.h"
 #include "pudica/result.h"
 
 namespace pudica::daemon {
@@ -75,6 +76,11 @@ class Store {
   Result<void> save_model(const StoredModel& model);          // inserts or replaces
   Result<StoredModel> model(const std::string& fingerprint);  // Errors: kNotFound
   Result<std::vector<StoredModel>> models();                  // most recently used first
+  Result<StoredGroups> groups();
+  // All of it or nothing. Not within a transaction.
+  Result<void> save_groups(const StoredGroupChanges& changes);
+  // How often an empty file took the place of a damaged one: what was saved before is gone.
+  [[nodiscard]] std::int64_t replacements() const;
 
   // At start-up: every run without an end ends now, with this status. Returns how many.
   Result<std::int64_t> mark_unfinished(std::string_view status);

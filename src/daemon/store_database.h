@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "daemon/store.h"
+#include "daemon/stored_groups.h"
 #include "pudica/result.h"
 
 namespace SQLite {
@@ -77,7 +78,9 @@ class StoreQuery {
   int bound_ = 0;
 };
 
-// Store::prune without its lock: throws SQLite::Exception.
+// Store::prune without its lock: throws SQLite::Exception. So do the following.
 void prune_database(StoreDatabase& database, const StoreOptions& options);
+StoredGroups read_groups(StoreDatabase& database);
+void write_groups(StoreDatabase& database, const StoredGroupChanges& changes);
 
 }  // namespace pudica::daemon

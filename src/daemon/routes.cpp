@@ -73,7 +73,8 @@ ApiReply Api::handle(const ApiRequest& request) {
   }
   const std::string path = request.path.substr(0, 200);
   if (allowed.empty()) return error_reply(404, "nothing is at " + path);
-  ApiReply reply = request.transport == Transport::kTcp
+  // What is to be read is there over TCP too: then it is the method that is wrong.
+  ApiReply reply = request.transport == Transport::kTcp && request.method != "GET"
                        ? error_reply(403, request.method + " over TCP, expected GET")
                        : error_reply(405, request.method + " on " + path + ", expected " + allowed);
   reply.headers.emplace_back("Allow", allowed);

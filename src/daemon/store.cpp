@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/store_database.h"
+#include "daemon/store_limits.h"
 
 namespace pudica::daemon {
 namespace {
@@ -329,10 +330,10 @@ Result<std::int64_t> Store::mark_unfinished(std::string_view status) {
 Result<void> Store::prune() {
   const std::lock_guard lock(mutex_);
   if (impl_->in_transaction()) return invalid_argument("prune() within a transaction");
-  StoreOptions bounds = options_;
-  if (impl_->take_full()) bounds.max_bytes /= 2;  // what found no room must find some now
+  // What found no room must find some now.
+  const StoreLimits limits(impl_->take_full() ? options_.max_bytes / 2 : options_.max_bytes);
   return impl_->operate<void>(options_, "prune", [&](StoreDatabase& database) -> Result<void> {
-    prune_database(database, bounds);
+    prune_database(database, options_, limits);
     return {};
   });
 }
@@ -340,10 +341,17 @@ Result<void> Store::prune() {
 Result<std::int64_t> Store::bytes_used() {
   const std::lock_guard lock(mutex_);
   return impl_->operate<std::int64_t>(
-      options_, "bytes_used", [](StoreDatabase& database) -> Result<std::int64_t> {
-        return (database.number("PRAGMA page_count") - database.number("PRAGMA freelist_count")) *
-               database.number("PRAGMA page_size");
-      });
+      options_, "bytes_used",
+      [](StoreDatabase& database) -> Result<std::int64_t> { return used_bytes(database); });
+}
+
+bool Store::crowded() {
+  const auto used = bytes_used();
+  return used && *used > StoreLimits(options_.max_bytes).crowded_bytes;
+}
+
+std::int64_t Store::transaction_bytes() const {
+  return StoreLimits(options_.max_bytes).transaction_bytes;
 }
 
 std::int64_t Store::schema_version() const {

@@ -18,7 +18,7 @@ namespace pudica::daemon {
 
 struct StoreOptions {
   std::string path;
-  std::int64_t max_bytes = std::int64_t{256} << 20U;  // of the database file, once pruned
+  std::int64_t max_bytes = std::int64_t{256} << 20U;  // of the database's file and its journal
   std::int64_t max_runs = 1000;
   std::int64_t max_steps_per_run = 20000;
   std::int64_t max_models = 200;
@@ -95,6 +95,10 @@ class Store {
 
   // Bytes of the database in use, without free pages and the write-ahead log.
   Result<std::int64_t> bytes_used();
+  // Whether it is time to prune(), before writes find no room.
+  [[nodiscard]] bool crowded();
+  // The most that a transaction should write: all of it is in the journal at once.
+  [[nodiscard]] std::int64_t transaction_bytes() const;
   [[nodiscard]] std::int64_t schema_version() const;
   [[nodiscard]] const std::string& path() const { return options_.path; }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "daemon/store.h"
+#include "daemon/store_limits.h"
 #include "daemon/stored_groups.h"
 #include "pudica/result.h"
 
@@ -35,6 +36,7 @@ class StoreDatabase {
   SQLite::Statement& prepared(const char* sql);
   void execute(const char* sql);
   std::int64_t number(const char* sql);
+  std::int64_t page_bytes();
   [[nodiscard]] std::int64_t schema_version() const { return schema_version_; }
 
   // Moves the file of a closed database and its journal to `<path>.corrupt-<time>`.
@@ -45,9 +47,8 @@ class StoreDatabase {
 
   // Refuses a file that is not to be touched, before anything is written to it.
   Result<void> identify();
-  void configure();
+  void configure(const StoreOptions& options);
   void verify();
-  void bound_size(const StoreOptions& options);
   void migrate();
 
   std::unique_ptr<SQLite::Database> database_;
@@ -79,7 +80,10 @@ class StoreQuery {
 };
 
 // Store::prune without its lock: throws SQLite::Exception. So do the following.
-void prune_database(StoreDatabase& database, const StoreOptions& options);
+void prune_database(StoreDatabase& database, const StoreOptions& options,
+                    const StoreLimits& limits);
+std::int64_t used_bytes(StoreDatabase& database);
+void bound_size(StoreDatabase& database, const StoreOptions& options);
 StoredGroups read_groups(StoreDatabase& database);
 void write_groups(StoreDatabase& database, const StoredGroupChanges& changes);
 

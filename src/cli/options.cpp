@@ -92,7 +92,17 @@ class Declaration {
     run_argument(sub);
     budget_option(sub, "plan under this budget instead of the run's own");
 
-    sub = command("models", "Learned models, by fingerprint", "  pudica models\n");
+    sub = command("models", "Learned models, by fingerprint, or forget one",
+                  "  pudica models\n  pudica models rm 3f9a81c2\n");
+    sub->require_subcommand(0, 1);
+    auto* remove = sub->add_subcommand("rm", "Forget what was learned of a model");
+    remove->fallthrough();
+    remove->footer(std::string("Examples:\n  pudica models rm 3f9a81c2\n\n"
+                               "A live run of the model teaches it anew.\n\n") +
+                   kExits);
+    remove->add_option("FINGERPRINT", arguments_.fingerprint, "the model's, or how it begins")
+        ->required()
+        ->type_name("");
 
     sub = command("top", "Runs, live",
                   "  pudica top                  q or Ctrl-C leaves\n"

@@ -63,6 +63,7 @@ class Api {
   ApiReply get_estimate(const ApiRequest& request);
   ApiReply get_models(const ApiRequest& request);
   ApiReply get_model(const ApiRequest& request);
+  ApiReply delete_model(const ApiRequest& request);
   ApiReply get_metrics(const ApiRequest& request);
   ApiReply put_group(const ApiRequest& request);
   ApiReply put_budget(const ApiRequest& request);

@@ -91,6 +91,10 @@ void Archive::save(const ModelStats& model, std::string state) {
   writer_.post([row = std::move(row)](Store& store) { return store.save_model(row); }, bytes);
 }
 
+void Archive::remove_model(const std::string& fingerprint) {
+  writer_.post([fingerprint](Store& store) { return store.remove_model(fingerprint); });
+}
+
 std::vector<Json> Archive::runs(std::int64_t limit) {
   std::vector<Json> out;
   const auto rows = store_->runs(limit);

@@ -31,6 +31,7 @@ class Archive {
   void save(const RunDetail& run);
   void save_steps(const std::string& run, std::vector<StepSummary> steps);
   void save(const ModelStats& model, std::string state);
+  void remove_model(const std::string& fingerprint);
 
   // Runs that ended, newest first, as the object "run" of the API.
   [[nodiscard]] std::vector<inspect::Json> runs(std::int64_t limit);

@@ -181,6 +181,7 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   registry.stop();
   budgets.stop();
   server.stop();
+  models.tick();  // what was learned in the last second too
   api.save_all();
   (*archive)->stop();
   log_info("stopped");

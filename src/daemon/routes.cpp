@@ -6,7 +6,7 @@
 namespace pudica::daemon {
 namespace {
 
-constexpr std::array<Route, 17> kRoutes{{
+constexpr std::array<Route, 18> kRoutes{{
     {"GET", "/v1/version", &Api::get_version},
     {"GET", "/v1/runs", &Api::get_runs},
     {"POST", "/v1/runs", &Api::post_runs},
@@ -20,6 +20,7 @@ constexpr std::array<Route, 17> kRoutes{{
     {"PUT", "/v1/groups/{name}", &Api::put_group},
     {"GET", "/v1/models", &Api::get_models},
     {"GET", "/v1/models/{fingerprint}", &Api::get_model},
+    {"DELETE", "/v1/models/{fingerprint}", &Api::delete_model},
     {"GET", "/metrics", &Api::get_metrics},
     {"GET", "/v1/openapi.json", &Api::get_openapi},
     {"GET", "/", &Api::get_page},

@@ -295,6 +295,15 @@ Result<std::vector<StoredModel>> Store::models() {
   });
 }
 
+Result<void> Store::remove_model(const std::string& fingerprint) {
+  const std::lock_guard lock(mutex_);
+  return impl_->operate<void>(
+      options_, "remove_model", [&](StoreDatabase& database) -> Result<void> {
+        StoreQuery(database, "DELETE FROM models WHERE fingerprint = ?").with(fingerprint).run();
+        return {};
+      });
+}
+
 Result<StoredGroups> Store::groups() {
   const std::lock_guard lock(mutex_);
   return impl_->operate<StoredGroups>(

@@ -76,6 +76,7 @@ class Store {
   Result<void> save_model(const StoredModel& model);          // inserts or replaces
   Result<StoredModel> model(const std::string& fingerprint);  // Errors: kNotFound
   Result<std::vector<StoredModel>> models();                  // most recently used first
+  Result<void> remove_model(const std::string& fingerprint);
   Result<StoredGroups> groups();
   // All of it or nothing. Not within a transaction.
   Result<void> save_groups(const StoredGroupChanges& changes);

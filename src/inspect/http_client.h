@@ -24,6 +24,7 @@ class HttpClient {
   // `target` is path and query, escaped where needed. Any status is a reply. Errors: kUnavailable,
   // saying why nothing answered (no socket, no permission, nobody listens, timeout, rubbish).
   Result<HttpReply> get(const std::string& target, std::chrono::milliseconds timeout);
+  Result<HttpReply> remove(const std::string& target, std::chrono::milliseconds timeout);
   Result<HttpReply> put(const std::string& target, const std::string& json_body,
                         std::chrono::milliseconds timeout);
   Result<HttpReply> post(const std::string& target, const std::string& json_body,
@@ -34,7 +35,7 @@ class HttpClient {
   [[nodiscard]] const std::string& socket_path() const { return socket_path_; }
 
  private:
-  enum class Method { kGet, kPut, kPost };
+  enum class Method { kGet, kPut, kPost, kDelete };
   struct Request {
     Method method = Method::kGet;
     const std::string& target;

@@ -1,6 +1,8 @@
 """Start, stop, reload, the socket and its rights, systemd: the real daemon."""
 
+import json
 import os
+import pathlib
 import signal
 import socket
 import stat
@@ -106,6 +108,26 @@ def test_runs_and_budgets_outlive_a_restart():
         assert runs[other]["state"] == "lost"
         assert [s["step"] for s in daemon.get(f"/v1/runs/{run_id}").json()["steps"]] == [1]
         assert daemon.register("cut", resume=other) == other
+
+
+def test_a_model_that_is_removed_stays_away():
+    record = pathlib.Path(__file__).parents[1] / "fixtures/record/squad_mini.jsonl"
+    steps = [{"type": "step", "record": json.loads(line)}
+             for line in record.read_text().splitlines()]
+
+    def models():
+        return [model["fingerprint"] for model in daemon.get("/v1/models").json()["models"]]
+
+    with Daemon() as daemon:
+        assert daemon.events(daemon.register(fingerprint="f"), *steps).status == 200
+        assert models() == ["f"]
+        for known in (["f"], []):
+            assert daemon.stop() == 0
+            daemon.start()
+            assert models() == known
+            reply = pudicad.ask(daemon.socket, "DELETE", "/v1/models/f")
+            assert reply.status == (200 if known else 404)
+            assert models() == []
 
 
 def test_sighup_reloads_and_refuses_a_bad_file():

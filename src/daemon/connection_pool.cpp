@@ -56,6 +56,11 @@ bool ConnectionPool::make_room() {
   return true;
 }
 
+void ConnectionPool::set_most(std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  most_ = most;
+}
+
 void ConnectionPool::stop() {
   std::vector<pthread_t> finished;
   {

@@ -33,6 +33,8 @@ class ConnectionPool {
   [[nodiscard]] bool submit(int fd);
   // For Serve, before it writes anything: the connection is idle no more. False: it was dismissed.
   [[nodiscard]] bool begin(int fd);
+  // Fewer than there are: those that are open go on.
+  void set_most(std::size_t most);
   // Shuts all connections down and waits for their threads. Later submits are refused.
   void stop();
   [[nodiscard]] std::size_t open() const;

@@ -95,13 +95,51 @@ void set_groups(const DaemonConfig& config, BudgetDesk& budgets) {
   }
 }
 
-void reload(const Options& options, RunRegistry& registry, BudgetDesk& budgets) {
+RegistryLimits registry_limits(const DaemonConfig& config) {
+  return {static_cast<std::size_t>(config.limits.runs),
+          static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds};
+}
+
+HttpServerOptions server_options(const DaemonConfig& config, std::size_t listeners) {
+  HttpServerOptions out;
+  out.connections =
+      connections_each(static_cast<std::size_t>(config.limits.connections), listeners);
+  out.body_bytes = static_cast<std::size_t>(config.limits.body_bytes);
+  out.request_seconds = config.limits.request_seconds;
+  out.any_address_as_host = config.allow_remote;
+  return out;
+}
+
+// What a daemon that runs cannot change, and the file wants otherwise than when it started.
+void log_left_alone(const DaemonConfig& started, const DaemonConfig& now) {
+  const auto changed = [](const char* key, bool differs) {
+    if (differs) log_warn(std::string("configuration: ") + key + " counts from the next start on");
+  };
+  changed("socket", started.socket != now.socket);
+  changed("socket_group", started.socket_group != now.socket_group);
+  changed("database", started.database != now.database);
+  changed("listen", started.listen != now.listen);
+  changed("allow_remote", started.allow_remote != now.allow_remote);
+  changed("limits.database_bytes", started.limits.database_bytes != now.limits.database_bytes);
+}
+
+// What takes up a configuration while it runs.
+struct Reloaded {
+  RunRegistry& registry;
+  BudgetDesk& budgets;
+  HttpServer& server;
+  std::size_t listeners = 1;
+};
+
+void reload(const Options& options, const DaemonConfig& started, const Reloaded& parts) {
   notify_systemd(reloading_message());
   const auto config = read_config(options);
   if (config) {
     set_log_level(config->log_level);
-    registry.set_timeout(config->run_timeout_seconds);
-    set_groups(*config, budgets);
+    parts.registry.set_limits(registry_limits(*config));
+    parts.server.set_limits(server_options(*config, parts.listeners));
+    set_groups(*config, parts.budgets);
+    log_left_alone(started, *config);
     log_info("configuration reloaded: file=" + options.config_file);
   } else {
     log_warn("configuration refused, the old one stays: " + config.error().message);
@@ -128,16 +166,6 @@ Finished failed(const Error& error) {
   return {usage ? kExitUsage : kExitFailed, "pudicad: " + error.message + "\n"};
 }
 
-HttpServerOptions server_options(const DaemonConfig& config, std::size_t listeners) {
-  HttpServerOptions out;
-  out.connections =
-      connections_each(static_cast<std::size_t>(config.limits.connections), listeners);
-  out.body_bytes = static_cast<std::size_t>(config.limits.body_bytes);
-  out.request_seconds = config.limits.request_seconds;
-  out.any_address_as_host = config.allow_remote;
-  return out;
-}
-
 }  // namespace
 
 Finished run_daemon(const Options& options, const DaemonConfig& config) {
@@ -157,9 +185,7 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
     return failed(archive.error());
   }
   const Clock clock = system_clocks();
-  RunRegistry registry(
-      clock, {static_cast<std::size_t>(config.limits.runs),
-              static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds});
+  RunRegistry registry(clock, registry_limits(config));
   BudgetDesk budgets(registry, clock, **archive);
   set_groups(config, budgets);
   RunModels models(registry, **archive);
@@ -175,8 +201,9 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
   }
   for (const ListenSocket& socket : listeners.sockets()) log_info("listening: at=" + socket.name);
   notify_systemd("READY=1");
+  const Reloaded parts{registry, budgets, server, listeners.sockets().size()};
   serve(
-      signals, [&] { reload(options, registry, budgets); }, api);
+      signals, [&] { reload(options, config, parts); }, api);
   notify_systemd("STOPPING=1");
   registry.stop();
   budgets.stop();

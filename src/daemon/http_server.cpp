@@ -147,15 +147,24 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
+StreamLimits stream_limits(const HttpServerOptions& options) {
+  StreamLimits limits;
+  limits.body_bytes = options.body_bytes;
+  limits.head_time = milliseconds_of(options.head_seconds);
+  limits.stall_time = milliseconds_of(options.stall_seconds);
+  limits.request_time = milliseconds_of(options.request_seconds);
+  return limits;
+}
+
 }  // namespace
 
 struct HttpServer::Impl {
   Impl(const HttpServerOptions& given, Handler asked, Observer observed)
-      : options(given), handler(std::move(asked)), observer(std::move(observed)) {
-    limits.body_bytes = options.body_bytes;
-    limits.head_time = milliseconds_of(options.head_seconds);
-    limits.stall_time = milliseconds_of(options.stall_seconds);
-    limits.request_time = milliseconds_of(options.request_seconds);
+      : options(given), handler(std::move(asked)), observer(std::move(observed)) {}
+
+  [[nodiscard]] HttpServerOptions current() const {
+    const std::lock_guard lock(mutex);
+    return options;
   }
 
   // A socket with places of its own: who fills one listener leaves the others alone.
@@ -171,10 +180,10 @@ struct HttpServer::Impl {
   void turn_away(int fd, const std::string& why) const;
   [[nodiscard]] bool host_allowed(const std::string& host) const;
 
-  HttpServerOptions options;
+  mutable std::mutex mutex;
+  HttpServerOptions options;  // guarded by mutex
   Handler handler;
   Observer observer;
-  StreamLimits limits;
   Exchange on_unix{Transport::kUnix, handler};
   Exchange on_tcp{Transport::kTcp, handler};
   PeerWatch peers;
@@ -192,20 +201,21 @@ void HttpServer::Impl::listen_on(const ListenSocket& socket) {
     turn_away(fd, "no request came, and another connection needs the place");
   };
   listeners.push_back(
-      {socket, std::make_unique<ConnectionPool>(options.connections, serve_one, dismiss)});
+      {socket, std::make_unique<ConnectionPool>(current().connections, serve_one, dismiss)});
 }
 
 // A page elsewhere can make a browser ask a name that it made point here; it cannot choose what
 // the browser says it asked for.
 bool HttpServer::Impl::host_allowed(const std::string& host) const {
   if (host == "localhost" || host == "127.0.0.1" || host == "[::1]") return true;
-  if (!options.any_address_as_host) return false;
+  if (!current().any_address_as_host) return false;
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0 && host == name.data()) return true;
   return is_address(host);
 }
 
 void HttpServer::Impl::serve(ConnectionPool& pool, int fd, Transport transport) {
+  const StreamLimits limits = stream_limits(current());
   HttpStream stream(fd, limits);
   bool readable = stream.read_head();
   if (!readable && stream.fault().status == 0) return;
@@ -239,7 +249,7 @@ void HttpServer::Impl::accept_from(Listener& listener) {
   }
   if (listener.pool->submit(fd)) return;
   turn_away(fd, "as many requests are under way on " + listener.socket.name +
-                    " as allowed: " + std::to_string(options.connections));
+                    " as allowed: " + std::to_string(current().connections));
   ::close(fd);
 }
 
@@ -281,6 +291,16 @@ Result<void> HttpServer::start(const std::vector<ListenSocket>& sockets) {
   }
   impl_->acceptor = std::thread([impl = impl_.get()] { impl->accept_loop(); });
   return {};
+}
+
+void HttpServer::set_limits(const HttpServerOptions& options) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const bool any_host = impl_->options.any_address_as_host;
+    impl_->options = options;
+    impl_->options.any_address_as_host = any_host;
+  }
+  for (const Impl::Listener& one : impl_->listeners) one.pool->set_most(options.connections);
 }
 
 void HttpServer::stop() {

@@ -35,6 +35,9 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // For connections from now on. Which hosts are allowed stays as it is.
+  void set_limits(const HttpServerOptions& options);
+
   // Serves in threads of its own. The sockets stay the caller's and must outlive stop().
   Result<void> start(const std::vector<ListenSocket>& sockets);
   // Ends every connection. What waits in a handler must be told to return before.

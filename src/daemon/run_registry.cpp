@@ -37,9 +37,10 @@ std::chrono::milliseconds spread_wait(std::chrono::milliseconds asked, std::mt19
 RunRegistry::RunRegistry(Clock clock, RegistryLimits limits)
     : clock_(std::move(clock)), limits_(limits), random_(random_seed()) {}
 
-void RunRegistry::set_timeout(double seconds) {
+void RunRegistry::set_limits(const RegistryLimits& limits) {
   const std::lock_guard lock(mutex_);
-  limits_.timeout_seconds = seconds;
+  limits_ = limits;
+  while (ended_.size() > limits_.ended_runs) ended_.pop_front();
 }
 
 double RunRegistry::timeout_seconds() const {

@@ -43,7 +43,8 @@ class RunRegistry {
  public:
   RunRegistry(Clock clock, RegistryLimits limits);
 
-  void set_timeout(double seconds);
+  // Fewer than there are: nobody leaves, and nobody new comes.
+  void set_limits(const RegistryLimits& limits);
   [[nodiscard]] double timeout_seconds() const;
 
   // The id of the new run, `resume` where that is free or the same process's. Errors: kUnavailable

@@ -144,6 +144,19 @@ def test_sighup_reloads_and_refuses_a_bad_file():
         wait_for("the new file in the log", lambda: "configuration reloaded" in daemon.log)
         assert timeout() == 7
         assert daemon.get("/v1/runs").json()["groups"][0]["total_bytes"] == 2000
+        assert "from the next start on" not in daemon.log
+        daemon.write_config({"run_timeout_seconds": 7, "database": "/elsewhere", "limits": {
+            "runs": len(daemon.get("/v1/runs").json()["runs"]), "body_bytes": 2048,
+            "ended_runs": 0, "connections": 8, "database_bytes": "1MiB"}})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_for("the limits", lambda: daemon.log.count("configuration reloaded") == 2)
+        assert daemon.post("/v1/runs", pudicad.DESCRIPTION).status == 503
+        assert daemon.post("/v1/runs", {"x": "x" * 3000}).status == 413
+        assert "limits.database_bytes counts from the next start on" in daemon.log
+        assert "configuration: database " not in daemon.log  # the command line's counts
+        daemon.write_config({"run_timeout_seconds": 7})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_for("the defaults", lambda: daemon.log.count("configuration reloaded") == 3)
         daemon.write_config("{not json")
         daemon.process.send_signal(signal.SIGHUP)
         wait_for("the refusal in the log", lambda: "configuration refused" in daemon.log)

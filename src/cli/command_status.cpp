@@ -1,4 +1,4 @@
-// `pudica status`, `pudica models`, `pudica models rm`.
+// `pudica status`, `pudica models`, `pudica models rm`, `pudica prune`.
 #include <ctime>
 #include <ostream>
 #include <utility>
@@ -119,6 +119,22 @@ int models_rm_command(Session& session) {
     return kExitDone;
   }
   session.out << "Forgotten: " << sanitised(*fingerprint, session.style) << '\n';
+  return kExitDone;
+}
+
+int prune_command(Session& session) {
+  constexpr std::int64_t kDaySeconds = 86400;
+  const auto answer = session.daemon.post(
+      "/v1/prune", {{"older_than_seconds", session.arguments.days * kDaySeconds}});
+  if (!answer) return fail(session, answer.error());
+  if (session.arguments.json) return print_json(session, *answer);
+  if (!session.style.terminal) {
+    print_fields(session.out, {"removed_runs", "database_bytes"}, {&*answer});
+    return kExitDone;
+  }
+  session.out << "Removed " << count_text(integer(*answer, "removed_runs"))
+              << " ended runs; the database holds "
+              << bytes_text(integer(*answer, "database_bytes")) << ".\n";
   return kExitDone;
 }
 

@@ -35,6 +35,7 @@ class Declaration {
     app_->add_flag("--version", version_, "print the version");
     declare_runs();
     declare_steering();
+    declare_prune();
     declare_offline();
     declare_rest();
   }
@@ -128,6 +129,16 @@ class Declaration {
                   "  pudica group gpu0 40GiB      set what its runs share\n");
     sub->add_option("NAME", arguments_.group, "the group")->type_name("");
     sub->add_option("BYTES", arguments_.budget, "what its runs share")->type_name("");
+  }
+
+  void declare_prune() {
+    auto* sub = command("prune", "Remove ended runs from the daemon's database",
+                        "  pudica prune --days 30        what ended 30 days ago or earlier\n"
+                        "  pudica prune --days 0         all ended runs\n");
+    sub->add_option("--days", arguments_.days, "how long ago a run ended at least")
+        ->required()
+        ->check(CLI::Range(0, 36500))
+        ->type_name("N");
   }
 
   void declare_offline() {

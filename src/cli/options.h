@@ -28,6 +28,7 @@ struct Arguments {
   std::string device = "cpu";
   std::string shell;
   double interval_seconds = 1;
+  int days = 0;
   bool all = false;
   bool once = false;
   bool steps = false;

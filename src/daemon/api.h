@@ -69,6 +69,7 @@ class Api {
   ApiReply put_budget(const ApiRequest& request);
   ApiReply post_runs(const ApiRequest& request);
   ApiReply post_events(const ApiRequest& request);
+  ApiReply post_prune(const ApiRequest& request);
   ApiReply get_commands(const ApiRequest& request);
   ApiReply get_openapi(const ApiRequest& request);
   ApiReply get_page(const ApiRequest& request);

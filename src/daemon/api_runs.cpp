@@ -15,6 +15,7 @@ using inspect::Json;
 
 constexpr std::int64_t kLongestWaitSeconds = 60;
 constexpr std::size_t kMaxGroupName = 256;
+constexpr std::int64_t kMostPruneSeconds = std::int64_t{100} * 365 * 86400;
 constexpr double kHeartbeatsPerTimeout = 3;
 
 // An integer of the query; `fallback` where it is not given.
@@ -55,6 +56,24 @@ Result<Bytes> bytes_field(const std::string& body, const char* field) {
   const std::int64_t count = reader.integer(field, 1);
   if (!reader.ok()) return reader.error();
   return Bytes(count);
+}
+
+Result<std::int64_t> seconds_field(const std::string& body, const char* field) {
+  if (const std::string beyond = beyond_json_limits(body); !beyond.empty()) {
+    return invalid_argument("the body is " + beyond);
+  }
+  const Json root = Json::parse(body, nullptr, false);
+  if (!root.is_object()) {
+    return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +
+                            "\": 86400}");
+  }
+  inspect::FieldReader reader(root, "");
+  if (!reader.has(field)) {
+    return invalid_argument(std::string(field) + ": missing, expected seconds such as 86400");
+  }
+  const std::int64_t seconds = reader.integer(field, 0, kMostPruneSeconds);
+  if (!reader.ok()) return reader.error();
+  return seconds;
 }
 
 }  // namespace
@@ -165,6 +184,18 @@ ApiReply Api::put_budget(const ApiRequest& request) {
                           {"budget_bytes", budget->count()},
                           {"seq", *seq},
                           {"effective", *seq > 0 ? "next step" : "when its group has room"}});
+}
+
+ApiReply Api::post_prune(const ApiRequest& request) {
+  const auto age = seconds_field(request.body, "older_than_seconds");
+  if (!age) return error_reply(age.error());
+  const std::int64_t until = parts_.clock.unix_seconds() - *age;
+  const auto removed = parts_.archive.remove_ended(until);
+  if (!removed) return error_reply(removed.error());
+  parts_.registry.forget_ended(until);
+  log_info("pruned: runs=" + std::to_string(*removed) + " ended_until=" + format_time(until));
+  return json_reply(200,
+                    {{"removed_runs", *removed}, {"database_bytes", parts_.archive.stats().bytes}});
 }
 
 ApiReply Api::put_group(const ApiRequest& request) {

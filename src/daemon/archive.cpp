@@ -11,6 +11,8 @@ namespace {
 
 using inspect::Json;
 
+constexpr std::chrono::seconds kFlushTime{5};
+
 // What GET /v1/runs/{id} has beside the object "run".
 constexpr std::array<const char*, 4> kDetails{"budgets", "structure", "learned", "counters"};
 
@@ -130,6 +132,11 @@ std::optional<Json> Archive::plans(const std::string& id_or_name) {
   Json json = text ? Json::parse(*text, nullptr, false) : Json();
   if (!json.is_object()) json = {{"run", row->id}, {"plans", Json::array()}};
   return json;
+}
+
+Result<std::int64_t> Archive::remove_ended(std::int64_t until_unix_seconds) {
+  writer_.flush(kFlushTime);
+  return store_->remove_ended(format_time(until_unix_seconds));
 }
 
 void Archive::load_models(ModelPool& pool) {

@@ -40,6 +40,9 @@ class Archive {
   [[nodiscard]] std::optional<inspect::Json> plans(const std::string& id_or_name);
   // Fills the pool with what was learned before.
   void load_models(ModelPool& pool);
+  // Removes the runs that ended then or before, once all that waits is written. Returns how many.
+  Result<std::int64_t> remove_ended(std::int64_t until_unix_seconds);
+
   // What budget groups had promised.
   Result<StoredGroups> groups() { return store_->groups(); }
   // Kept once this returns, whatever becomes of the daemon.

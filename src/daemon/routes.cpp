@@ -6,7 +6,7 @@
 namespace pudica::daemon {
 namespace {
 
-constexpr std::array<Route, 18> kRoutes{{
+constexpr std::array<Route, 19> kRoutes{{
     {"GET", "/v1/version", &Api::get_version},
     {"GET", "/v1/runs", &Api::get_runs},
     {"POST", "/v1/runs", &Api::post_runs},
@@ -18,6 +18,7 @@ constexpr std::array<Route, 18> kRoutes{{
     {"POST", "/v1/runs/{id}/events", &Api::post_events},
     {"GET", "/v1/runs/{id}/commands", &Api::get_commands},
     {"PUT", "/v1/groups/{name}", &Api::put_group},
+    {"POST", "/v1/prune", &Api::post_prune},
     {"GET", "/v1/models", &Api::get_models},
     {"GET", "/v1/models/{fingerprint}", &Api::get_model},
     {"DELETE", "/v1/models/{fingerprint}", &Api::delete_model},

@@ -158,6 +158,14 @@ std::vector<std::string> RunRegistry::expire() {
   return lost;
 }
 
+void RunRegistry::forget_ended(std::int64_t until_unix_seconds) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(ended_, [until_unix_seconds](const RunPtr& run) {
+    const auto at = run->state.plain().ended_at;
+    return at && *at <= until_unix_seconds;
+  });
+}
+
 void RunRegistry::stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;

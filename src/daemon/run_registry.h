@@ -71,6 +71,8 @@ class RunRegistry {
 
   // Runs silent for too long become lost; their ids.
   std::vector<std::string> expire();
+  // Forgets those that ended then or before; the archive may know them still.
+  void forget_ended(std::int64_t until_unix_seconds);
   // Ends all waiting, for good.
   void stop();
 

@@ -347,6 +347,17 @@ Result<void> Store::prune() {
   });
 }
 
+Result<std::int64_t> Store::remove_ended(const std::string& until) {
+  const std::lock_guard lock(mutex_);
+  if (impl_->in_transaction()) return invalid_argument("remove_ended() within a transaction");
+  return impl_->operate<std::int64_t>(
+      options_, "remove_ended", [&](StoreDatabase& database) -> Result<std::int64_t> {
+        const std::int64_t removed = remove_ended_runs(database, until);
+        prune_database(database, options_, StoreLimits(options_.max_bytes));
+        return removed;
+      });
+}
+
 Result<std::int64_t> Store::bytes_used() {
   const std::lock_guard lock(mutex_);
   return impl_->operate<std::int64_t>(

@@ -90,6 +90,9 @@ class Store {
   // use. Gives freed pages back.
   Result<void> prune();
 
+  // Removes the runs that ended at `until` or before, and gives their pages back. Returns how many.
+  Result<std::int64_t> remove_ended(const std::string& until);
+
   // Runs `body` in one transaction: all of its writes, or none where it returns an error or throws
   // (kUnavailable then). Other threads wait. Not to be nested.
   Result<void> transaction(const std::function<Result<void>(Store&)>& body);

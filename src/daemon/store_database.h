@@ -82,6 +82,8 @@ class StoreQuery {
 // Store::prune without its lock: throws SQLite::Exception. So do the following.
 void prune_database(StoreDatabase& database, const StoreOptions& options,
                     const StoreLimits& limits);
+// Rows of runs that went, with all that is theirs.
+std::int64_t remove_ended_runs(StoreDatabase& database, const std::string& until);
 std::int64_t used_bytes(StoreDatabase& database);
 void bound_size(StoreDatabase& database, const StoreOptions& options);
 StoredGroups read_groups(StoreDatabase& database);

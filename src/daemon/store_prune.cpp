@@ -146,6 +146,22 @@ void give_back_pages(StoreDatabase& database, const StoreLimits& limits) {
 
 }  // namespace
 
+std::int64_t remove_ended_runs(StoreDatabase& database, const std::string& until) {
+  std::vector<std::string> ended;
+  {
+    StoreQuery query(database, "SELECT id FROM runs WHERE ended_at <> '' AND ended_at <= ?");
+    query.with(until);
+    ended = texts(query);
+  }
+  for (const std::string& id : ended) {
+    in_transaction(database, [&] {
+      remove_run(database, id);
+      return true;
+    });
+  }
+  return static_cast<std::int64_t>(ended.size());
+}
+
 std::int64_t used_bytes(StoreDatabase& database) {
   return (database.number("PRAGMA page_count") - database.number("PRAGMA freelist_count")) *
          database.page_bytes();

@@ -192,6 +192,13 @@ def test_models(cli, daemon):
     assert "4.0 KiB" in cli.shown("models")
 
 
+def test_prune(cli, daemon):
+    assert cli("prune", "--days", "30").rows[0] == {"removed_runs": "3", "database_bytes": "4096"}
+    assert daemon.requests[-1] == ("POST", "/v1/prune", {}, {"older_than_seconds": 30 * 86400})
+    assert "Removed 3 ended runs; the database holds 4.0 KiB." in cli.shown("prune", "--days", "0")
+    assert cli("prune").code == cli("prune", "--days", "-1").code == 2
+
+
 def test_models_rm(cli, daemon):
     daemon.models = [{"fingerprint": name} for name in ("3f9a", "3f9b", "a b\n", "3f9a81")]
     for given, meant in (("3f9a", "3f9a"), ("3f9a8", "3f9a81"), ("a", "a b\n")):

@@ -85,6 +85,9 @@ class FakeDaemon:
             def do_DELETE(self):
                 outer.answer(self, None)
 
+            def do_POST(self):
+                self.do_PUT()
+
             def do_PUT(self):
                 length = int(self.headers["Content-Length"])
                 outer.answer(self, json.loads(self.rfile.read(length)))
@@ -137,6 +140,8 @@ class FakeDaemon:
             return 200, self.version
         if path == "/v1/models":
             return 200, {"models": self.models}
+        if path == "/v1/prune":
+            return 200, {"removed_runs": 3, "database_bytes": 4096}
         if parts[:2] == ["v1", "models"] and method == "DELETE":
             return 200, {"fingerprint": parts[2]}
         if path == "/v1/runs":

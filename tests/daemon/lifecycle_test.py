@@ -110,6 +110,22 @@ def test_runs_and_budgets_outlive_a_restart():
         assert daemon.register("cut", resume=other) == other
 
 
+def test_prune_removes_ended_runs_only():
+    with Daemon() as daemon:
+        ended, live = daemon.register("ended"), daemon.register("live")
+        daemon.events(ended, pudicad.step(1), {"type": "end", "status": "ok"})
+
+        def known():
+            return {run["id"] for run in daemon.get("/v1/runs?all=true").json()["runs"]}
+
+        assert daemon.post("/v1/prune", {"older_than_seconds": 86400}).json()["removed_runs"] == 0
+        assert known() == {ended, live}
+        assert daemon.post("/v1/prune", {"older_than_seconds": 0}).json()["removed_runs"] == 1
+        assert known() == {live}
+        assert daemon.get(f"/v1/runs/{ended}").status == 404
+        assert daemon.post("/v1/prune", {}).status == 400
+
+
 def test_a_model_that_is_removed_stays_away():
     record = pathlib.Path(__file__).parents[1] / "fixtures/record/squad_mini.jsonl"
     steps = [{"type": "step", "record": json.loads(line)}

@@ -22,6 +22,32 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
+// Those that have commands of their own.
+std::vector<const CommandWords*> parents(const std::vector<CommandWords>& commands) {
+  std::vector<const CommandWords*> out;
+  for (std::size_t i = 1; i < commands.size(); ++i) {
+    if (!commands[i].subcommands.empty()) out.push_back(&commands[i]);
+  }
+  return out;
+}
+
+// "check show" of "config".
+std::string inner_of(const std::vector<CommandWords>& commands, const std::string& parent) {
+  for (const CommandWords& words : commands) {
+    if (words.name == parent) return joined(words.subcommands);
+  }
+  return {};
+}
+
+// "$command == config || $command == models".
+std::string shell_either(const std::vector<const CommandWords*>& commands) {
+  std::string out;
+  for (const CommandWords* const words : commands) {
+    out += (out.empty() ? "$command == " : " || $command == ") + words->name;
+  }
+  return out;
+}
+
 // Single quotes of a shell.
 std::string shell_quoted(const std::string& text) {
   std::string out = "'";
@@ -74,7 +100,8 @@ void print_bash(std::ostream& out, const std::vector<CommandWords>& commands) {
       << "      " << file_options << '|' << value_options
       << ") skip=1 ;;\n"
          "      -*) ;;\n"
-         "      *) if [[ ! $command || $command == config ]]; then\n"
+      << "      *) if [[ ! $command || " << shell_either(parents(commands))
+      << " ]]; then\n"
          "           command=\"${command:+$command }$word\"; fi ;;\n"
          "    esac\n"
          "  done\n"
@@ -171,13 +198,19 @@ void print_zsh(std::ostream& out, const std::vector<CommandWords>& commands) {
          "  fi\n"
          "  local at=${words[(i)$command]}\n"
          "  words=(\"${(@)words[at,-1]}\"); (( CURRENT -= at - 1 ))\n"
-         "  if [[ $command == config ]]; then\n"
-         "    if (( CURRENT == 2 )); then compadd check show; return; fi\n"
-         "    command=\"config $words[2]\"; shift words; (( CURRENT-- ))\n"
-         "  fi\n"
+         "  case $command in\n";
+  for (const CommandWords* const parent : parents(commands)) {
+    const std::string inner = joined(parent->subcommands);
+    out << "    " << parent->name << ") if (( CURRENT == 2 )); then compadd " << inner
+        << "; [[ $words[2] == -* ]] || return; fi\n"
+        << "      if [[ ' " << inner << " ' == *\" $words[2] \"* ]]; then\n"
+        << "        command=\"" << parent->name
+        << " $words[2]\"; shift words; (( CURRENT-- ))\n"
+           "      fi ;;\n";
+  }
+  out << "  esac\n"
          "  case $command in\n";
   for (std::size_t i = 1; i < commands.size(); ++i) {
-    if (commands[i].name == "config") continue;
     out << "    " << shell_quoted(commands[i].name) << ") " << zsh_arguments(commands[i])
         << " ;;\n";
   }
@@ -207,10 +240,10 @@ void print_fish(std::ostream& out, const std::vector<CommandWords>& commands) {
     const auto space = words.name.find(' ');
     const std::string last = space == std::string::npos ? words.name : words.name.substr(space + 1);
     const std::string parent = space == std::string::npos ? "" : words.name.substr(0, space);
-    const std::string before = parent.empty()
-                                   ? "not __fish_seen_subcommand_from " + names
-                                   : "__fish_seen_subcommand_from " + parent +
-                                         "; and not __fish_seen_subcommand_from check show";
+    const std::string before = parent.empty() ? "not __fish_seen_subcommand_from " + names
+                                              : "__fish_seen_subcommand_from " + parent +
+                                                    "; and not __fish_seen_subcommand_from " +
+                                                    inner_of(commands, parent);
     out << "complete -c pudica -n " << shell_quoted(before) << " -a " << last << " -d "
         << shell_quoted(words.description) << '\n';
     const std::string inside =

@@ -1,4 +1,4 @@
-// `pudica status`, `pudica models`.
+// `pudica status`, `pudica models`, `pudica models rm`, `pudica prune`.
 #include <ctime>
 #include <ostream>
 #include <utility>
@@ -14,6 +14,24 @@ std::vector<const Json*> pointers(const Json& values) {
   std::vector<const Json*> out;
   for (const Json& value : values) out.push_back(&value);
   return out;
+}
+
+// The fingerprint that is so, or the only one that begins so.
+Result<std::string> fingerprint_of(const Json& models, const std::string& given) {
+  std::vector<std::string> found;
+  for (const Json& model : models) {
+    std::string fingerprint = text(model, "fingerprint");
+    if (fingerprint == given) return fingerprint;
+    if (fingerprint.starts_with(given)) found.push_back(std::move(fingerprint));
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty()) {
+    return Error{ErrorCode::kNotFound, "no model has a fingerprint that begins with '" + given +
+                                           "'; `pudica models` lists them"};
+  }
+  std::string all;
+  for (const std::string& one : found) all += (all.empty() ? "" : ", ") + one;
+  return invalid_argument("which model? expected one of: " + all);
 }
 
 int one_run(Session& session) {
@@ -85,6 +103,38 @@ int models_command(Session& session) {
                {sanitised(text(model, "fingerprint"), session.style)}});
   }
   table.print(session.out, session.style);
+  return kExitDone;
+}
+
+int models_rm_command(Session& session) {
+  const auto answer = session.daemon.get("/v1/models");
+  if (!answer) return fail(session, answer.error());
+  const auto fingerprint = fingerprint_of(list(*answer, "models"), session.arguments.fingerprint);
+  if (!fingerprint) return fail(session, fingerprint.error());
+  const auto removed = session.daemon.remove("/v1/models/" + url_escape(*fingerprint));
+  if (!removed) return fail(session, removed.error());
+  if (session.arguments.json) return print_json(session, *removed);
+  if (!session.style.terminal) {
+    print_fields(session.out, {"fingerprint"}, {&*removed});
+    return kExitDone;
+  }
+  session.out << "Forgotten: " << sanitised(*fingerprint, session.style) << '\n';
+  return kExitDone;
+}
+
+int prune_command(Session& session) {
+  constexpr std::int64_t kDaySeconds = 86400;
+  const auto answer = session.daemon.post(
+      "/v1/prune", {{"older_than_seconds", session.arguments.days * kDaySeconds}});
+  if (!answer) return fail(session, answer.error());
+  if (session.arguments.json) return print_json(session, *answer);
+  if (!session.style.terminal) {
+    print_fields(session.out, {"removed_runs", "database_bytes"}, {&*answer});
+    return kExitDone;
+  }
+  session.out << "Removed " << count_text(integer(*answer, "removed_runs"))
+              << " ended runs; the database holds "
+              << bytes_text(integer(*answer, "database_bytes")) << ".\n";
   return kExitDone;
 }
 

@@ -25,11 +25,13 @@ int print_json(Session& session, const Json& value) {
 
 int run(Session& session) {
   using Command = std::pair<std::string_view, int (*)(Session&)>;
-  constexpr std::array<Command, 15> kCommands{{{"status", status_command},
+  constexpr std::array<Command, 17> kCommands{{{"status", status_command},
                                                {"plans", plans_command},
                                                {"explain", explain_command},
                                                {"estimate", estimate_command},
                                                {"models", models_command},
+                                               {"models rm", models_rm_command},
+                                               {"prune", prune_command},
                                                {"budget", budget_command},
                                                {"group", group_command},
                                                {"top", top_command},

@@ -26,6 +26,8 @@ int plans_command(Session& session);
 int explain_command(Session& session);
 int estimate_command(Session& session);
 int models_command(Session& session);
+int models_rm_command(Session& session);
+int prune_command(Session& session);
 int budget_command(Session& session);
 int group_command(Session& session);
 int top_command(Session& session);

@@ -57,6 +57,14 @@ Result<Json> Daemon::get(const std::string& target) {
   return read(client_.get(target, kTimeout), client_.socket_path());
 }
 
+Result<Json> Daemon::remove(const std::string& target) {
+  return read(client_.remove(target, kTimeout), client_.socket_path());
+}
+
+Result<Json> Daemon::post(const std::string& target, const Json& body) {
+  return read(client_.post(target, dump(body), kTimeout), client_.socket_path());
+}
+
 Result<Json> Daemon::put(const std::string& target, const Json& body) {
   return read(client_.put(target, dump(body), kTimeout), client_.socket_path());
 }

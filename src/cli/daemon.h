@@ -29,6 +29,8 @@ class Daemon {
   // kInvalidArgument for 400, kNotFound for 404 and 405, kOverBudget for 409 and 503 (refused
   // now), kCorrupt for the rest and for what is no JSON.
   Result<Json> get(const std::string& target);
+  Result<Json> remove(const std::string& target);
+  Result<Json> post(const std::string& target, const Json& body);
   Result<Json> put(const std::string& target, const Json& body);
 
   // The id in a path: of `run` (id or name) as given; without one that of the only live run.

@@ -35,6 +35,7 @@ class Declaration {
     app_->add_flag("--version", version_, "print the version");
     declare_runs();
     declare_steering();
+    declare_prune();
     declare_offline();
     declare_rest();
   }
@@ -92,7 +93,17 @@ class Declaration {
     run_argument(sub);
     budget_option(sub, "plan under this budget instead of the run's own");
 
-    sub = command("models", "Learned models, by fingerprint", "  pudica models\n");
+    sub = command("models", "Learned models, by fingerprint, or forget one",
+                  "  pudica models\n  pudica models rm 3f9a81c2\n");
+    sub->require_subcommand(0, 1);
+    auto* remove = sub->add_subcommand("rm", "Forget what was learned of a model");
+    remove->fallthrough();
+    remove->footer(std::string("Examples:\n  pudica models rm 3f9a81c2\n\n"
+                               "A live run of the model teaches it anew.\n\n") +
+                   kExits);
+    remove->add_option("FINGERPRINT", arguments_.fingerprint, "the model's, or how it begins")
+        ->required()
+        ->type_name("");
 
     sub = command("top", "Runs, live",
                   "  pudica top                  q or Ctrl-C leaves\n"
@@ -118,6 +129,16 @@ class Declaration {
                   "  pudica group gpu0 40GiB      set what its runs share\n");
     sub->add_option("NAME", arguments_.group, "the group")->type_name("");
     sub->add_option("BYTES", arguments_.budget, "what its runs share")->type_name("");
+  }
+
+  void declare_prune() {
+    auto* sub = command("prune", "Remove ended runs from the daemon's database",
+                        "  pudica prune --days 30        what ended 30 days ago or earlier\n"
+                        "  pudica prune --days 0         all ended runs\n");
+    sub->add_option("--days", arguments_.days, "how long ago a run ended at least")
+        ->required()
+        ->check(CLI::Range(0, 36500))
+        ->type_name("N");
   }
 
   void declare_offline() {

@@ -20,6 +20,7 @@ struct Arguments {
   std::string shape;  // "12x384" or "batch=12,source=384"
   std::string budget;
   std::string group;
+  std::string fingerprint;
   std::string file;
   std::string out;
   std::string config;
@@ -27,6 +28,7 @@ struct Arguments {
   std::string device = "cpu";
   std::string shell;
   double interval_seconds = 1;
+  int days = 0;
   bool all = false;
   bool once = false;
   bool steps = false;

@@ -67,6 +67,18 @@ std::string describe(const json::parse_error& error, std::string_view text) {
          shown(what, kMaxJsonMessage);
 }
 
+// "[json.exception.out_of_range.406] number overflow parsing '1e999'": what the text has at fault.
+std::string describe(const json::exception& error) {
+  const std::string_view message = error.what();
+  const std::size_t quote = message.find('\'');
+  if (quote != std::string_view::npos) {
+    return "number " + shown(message.substr(quote), kMaxJsonMessage) +
+           ": too large, expected one that a double holds (up to 1.8e308)";
+  }
+  const std::size_t end = message.starts_with('[') ? message.find("] ") : std::string_view::npos;
+  return shown(end == std::string_view::npos ? message : message.substr(end + 2), kMaxJsonMessage);
+}
+
 }  // namespace
 
 JsonText read_json(std::string_view text) {
@@ -84,7 +96,7 @@ JsonText read_json(std::string_view text) {
   } catch (const json::parse_error& error) {
     return {std::nullopt, {describe(error, text)}};
   } catch (const json::exception& error) {  // a number that no double holds
-    return {std::nullopt, {shown(error.what(), kMaxJsonMessage)}};
+    return {std::nullopt, {describe(error)}};
   }
 }
 

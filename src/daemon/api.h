@@ -68,11 +68,13 @@ class Api {
   ApiReply get_estimate(const ApiRequest& request);
   ApiReply get_models(const ApiRequest& request);
   ApiReply get_model(const ApiRequest& request);
+  ApiReply delete_model(const ApiRequest& request);
   ApiReply get_metrics(const ApiRequest& request);
   ApiReply put_group(const ApiRequest& request);
   ApiReply put_budget(const ApiRequest& request);
   ApiReply post_runs(const ApiRequest& request);
   ApiReply post_events(const ApiRequest& request);
+  ApiReply post_prune(const ApiRequest& request);
   ApiReply get_commands(const ApiRequest& request);
   ApiReply get_openapi(const ApiRequest& request);
   ApiReply get_page(const ApiRequest& request);
@@ -94,6 +96,9 @@ class Api {
   // The refusal of whoever may not steer the run; nullopt: it may, or there is no such run.
   [[nodiscard]] std::optional<ApiReply> refuse_steering(const Caller& caller,
                                                         const std::string& id) const;
+  // The refusal of whoever is no operator, where `what` is all users'.
+  [[nodiscard]] std::optional<ApiReply> refuse_operating(const Caller& caller,
+                                                         const std::string& what) const;
   // Whether the caller may have the id of a run that was there before.
   [[nodiscard]] bool may_resume(const Caller& caller, const std::string& id) const;
   [[nodiscard]] CommandLine command_line_for(const Caller& caller,

@@ -26,6 +26,12 @@ std::optional<ApiReply> Api::refuse_steering(const Caller& caller, const std::st
                               parts_.access.operators());
 }
 
+std::optional<ApiReply> Api::refuse_operating(const Caller& caller, const std::string& what) const {
+  if (parts_.access.is_operator(caller)) return std::nullopt;
+  return error_reply(
+      403, what + ", and you are " + name_of(caller) + "; expected " + parts_.access.operators());
+}
+
 bool Api::may_resume(const Caller& caller, const std::string& id) const {
   if (id.empty()) return true;
   if (const auto owner = parts_.registry.owner(id)) return parts_.access.may_steer(caller, owner);

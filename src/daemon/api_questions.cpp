@@ -1,6 +1,8 @@
 // Questions to what was learned: explain, estimate, models; the metrics.
 #include <algorithm>
 
+#include "base/log.h"
+#include "base/safe_text.h"
 #include "daemon/api.h"
 #include "daemon/metrics.h"
 
@@ -102,6 +104,16 @@ ApiReply Api::get_model(const ApiRequest& request) {
   if (!state)
     return error_reply(404, "nothing is learned of the fingerprint '" + fingerprint + "'");
   return json_reply(200, {{"fingerprint", fingerprint}, {"state", std::move(*state)}});
+}
+
+ApiReply Api::delete_model(const ApiRequest& request) {
+  const std::string& fingerprint = request.captures.at(0);
+  if (const auto refused = refuse_operating(request.caller, "a learned model")) return *refused;
+  if (!parts_.models.remove(fingerprint)) {
+    return error_reply(404, "nothing is learned of the fingerprint '" + fingerprint + "'");
+  }
+  log_info("model removed: fingerprint=" + log_value(fingerprint));
+  return json_reply(200, {{"fingerprint", fingerprint}});
 }
 
 ApiReply Api::get_metrics(const ApiRequest& /*request*/) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@ struct ApiRequest {
   std::map<std::string, std::string> query;  // decoded
   std::string body;
   Caller caller;
+  std::stop_token gone;  // stop is requested once nobody waits for the answer any more
 };
 
 struct ApiReply {

@@ -17,6 +17,7 @@ using inspect::Json;
 
 constexpr std::int64_t kLongestWaitSeconds = 60;
 constexpr std::size_t kMaxGroupName = 256;
+constexpr std::int64_t kMostPruneSeconds = std::int64_t{100} * 365 * 86400;
 constexpr double kHeartbeatsPerTimeout = 3;
 
 // An integer of the query; `fallback` where it is not given.
@@ -59,6 +60,24 @@ Result<Bytes> bytes_field(const std::string& body, const char* field) {
   return Bytes(count);
 }
 
+Result<std::int64_t> seconds_field(const std::string& body, const char* field) {
+  if (const std::string beyond = beyond_json_limits(body); !beyond.empty()) {
+    return invalid_argument("the body is " + beyond);
+  }
+  const Json root = Json::parse(body, nullptr, false);
+  if (!root.is_object()) {
+    return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +
+                            "\": 86400}");
+  }
+  inspect::FieldReader reader(root, "");
+  if (!reader.has(field)) {
+    return invalid_argument(std::string(field) + ": missing, expected seconds such as 86400");
+  }
+  const std::int64_t seconds = reader.integer(field, 0, kMostPruneSeconds);
+  if (!reader.ok()) return reader.error();
+  return seconds;
+}
+
 }  // namespace
 
 ApiReply Api::post_runs(const ApiRequest& request) {
@@ -81,13 +100,16 @@ ApiReply Api::post_runs(const ApiRequest& request) {
   registration.timeout_seconds = parts_.registry.timeout_seconds();
   registration.heartbeat_seconds = registration.timeout_seconds / kHeartbeatsPerTimeout;
   const RunDescription about = *description;
+  // Its answer may have been lost, and the daemon with it: then it does not know its id.
+  if (const std::string id = parts_.budgets.id_of(about.instance); !id.empty()) {
+    description->resume = id;
+  }
   auto id = parts_.registry.add(std::move(*description));
   if (!id) return error_reply(id.error());
   registration.id = *id;
   registration.state = parts_.models.state(about.fingerprint);
   const auto granted = parts_.budgets.join(*id, about);
   if (!granted) {
-    // It may train without the daemon; a member that does not fit would break the group's promise.
     parts_.registry.remove(*id);
     return error_reply(granted.error());
   }
@@ -150,8 +172,9 @@ ApiReply Api::get_commands(const ApiRequest& request) {
   if (const auto refused = refuse_steering(request.caller, request.captures.at(0))) {
     return *refused;
   }
-  const auto commands = parts_.registry.commands(
-      request.captures.at(0), static_cast<std::uint64_t>(*after), std::chrono::seconds(*wait));
+  const auto commands =
+      parts_.registry.commands(request.captures.at(0), static_cast<std::uint64_t>(*after),
+                               std::chrono::seconds(*wait), request.gone);
   if (!commands) return error_reply(commands.error());
   ApiReply reply;
   reply.body = pudica::to_json(*commands);
@@ -177,6 +200,19 @@ ApiReply Api::put_budget(const ApiRequest& request) {
                           {"effective", *seq > 0 ? "next step" : "when its group has room"}});
 }
 
+ApiReply Api::post_prune(const ApiRequest& request) {
+  const auto age = seconds_field(request.body, "older_than_seconds");
+  if (!age) return error_reply(age.error());
+  if (const auto refused = refuse_operating(request.caller, "the runs of all")) return *refused;
+  const std::int64_t until = parts_.clock.unix_seconds() - *age;
+  const auto removed = parts_.archive.remove_ended(until);
+  if (!removed) return error_reply(removed.error());
+  parts_.registry.forget_ended(until);
+  log_info("pruned: runs=" + std::to_string(*removed) + " ended_until=" + format_time(until));
+  return json_reply(200,
+                    {{"removed_runs", *removed}, {"database_bytes", parts_.archive.stats().bytes}});
+}
+
 ApiReply Api::put_group(const ApiRequest& request) {
   const std::string& name = request.captures.at(0);
   const auto total = bytes_field(request.body, "total");
@@ -185,9 +221,8 @@ ApiReply Api::put_group(const ApiRequest& request) {
     return error_reply(400, "the group's name has " + std::to_string(name.size()) +
                                 " characters, expected 1 to " + std::to_string(kMaxGroupName));
   }
-  if (!parts_.access.is_operator(request.caller)) {
-    return error_reply(403, "the total of a group, and you are " + name_of(request.caller) +
-                                "; expected " + parts_.access.operators());
+  if (const auto refused = refuse_operating(request.caller, "the total of a group")) {
+    return *refused;
   }
   const auto group = parts_.budgets.set_total(name, *total);
   if (!group) return error_reply(group.error());

@@ -12,6 +12,8 @@ namespace {
 
 using inspect::Json;
 
+constexpr std::chrono::seconds kFlushTime{5};
+
 // What GET /v1/runs/{id} has beside the object "run".
 constexpr std::array<const char*, 4> kDetails{"budgets", "structure", "learned", "counters"};
 
@@ -92,6 +94,10 @@ void Archive::save(const ModelStats& model, std::string state) {
   writer_.post([row = std::move(row)](Store& store) { return store.save_model(row); }, bytes);
 }
 
+void Archive::remove_model(const std::string& fingerprint) {
+  writer_.post([fingerprint](Store& store) { return store.remove_model(fingerprint); });
+}
+
 std::vector<Json> Archive::runs(std::int64_t limit) {
   std::vector<Json> out;
   const auto rows = store_->runs(limit);
@@ -134,6 +140,11 @@ std::optional<Json> Archive::plans(const std::string& id_or_name) {
   Json json = text ? Json::parse(*text, nullptr, false) : Json();
   if (!json.is_object()) json = {{"run", row->id}, {"plans", Json::array()}};
   return json;
+}
+
+Result<std::int64_t> Archive::remove_ended(std::int64_t until_unix_seconds) {
+  writer_.flush(kFlushTime);
+  return store_->remove_ended(format_time(until_unix_seconds));
 }
 
 void Archive::load_models(ModelPool& pool) {

@@ -20,7 +20,8 @@ struct ArchiveStats {
   StoreWriterStats writer;
 };
 
-// Writing never waits for the disk; what finds no room is dropped and counted. Thread-safe.
+// Writing never waits for the disk, but for what groups promise; what finds no room is dropped and
+// counted. Thread-safe.
 class Archive {
  public:
   // Opens the store; runs that it holds without an end are lost. Errors: those of Store::open.
@@ -30,6 +31,7 @@ class Archive {
   void save(const RunDetail& run);
   void save_steps(const std::string& run, std::vector<StepSummary> steps);
   void save(const ModelStats& model, std::string state);
+  void remove_model(const std::string& fingerprint);
 
   // Runs that ended, newest first, as the object "run" of the API.
   [[nodiscard]] std::vector<inspect::Json> runs(std::int64_t limit);
@@ -43,6 +45,17 @@ class Archive {
   [[nodiscard]] std::optional<Owner> owner(const std::string& id);
   // Fills the pool with what was learned before.
   void load_models(ModelPool& pool);
+  // Removes the runs that ended then or before, once all that waits is written. Returns how many.
+  Result<std::int64_t> remove_ended(std::int64_t until_unix_seconds);
+
+  // What budget groups had promised.
+  Result<StoredGroups> groups() { return store_->groups(); }
+  // Kept once this returns, whatever becomes of the daemon.
+  Result<void> save_groups(const StoredGroupChanges& changes) {
+    return store_->save_groups(changes);
+  }
+  // As Store::replacements.
+  [[nodiscard]] std::int64_t replacements() const { return store_->replacements(); }
 
   [[nodiscard]] ArchiveStats stats();
   // Writes what waits, for a second at most.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/safe_text.h"
 
 namespace pudica::daemon {
 namespace {
@@ -14,8 +15,52 @@ constexpr double kUnseenSeconds = 600;
 
 }  // namespace
 
-BudgetDesk::BudgetDesk(RunRegistry& registry, Clock clock)
-    : registry_(registry), clock_(std::move(clock)) {}
+BudgetDesk::BudgetDesk(RunRegistry& registry, Clock clock, Archive& archive,
+                       BudgetDeskOptions options)
+    : registry_(registry), clock_(std::move(clock)), options_(options), ledger_(archive) {
+  restore();
+}
+
+void BudgetDesk::restore() {
+  const StoredGroups kept = ledger_.read();
+  std::map<std::string, Bytes> totals;
+  for (const StoredGroup& group : kept.groups) {
+    if (group.total_bytes) totals[group.name] = Bytes(*group.total_bytes);
+    if (group.file_total_bytes) file_totals_[group.name] = Bytes(*group.file_total_bytes);
+  }
+  std::vector<KeptMember> members;
+  const double now = clock_.monotonic_seconds();
+  for (const StoredGroupRun& run : kept.runs) {
+    members.push_back({run.group, run.id, Bytes(run.asked_bytes), Bytes(run.floor_bytes),
+                       Bytes(run.need_bytes), Bytes(run.bound_bytes), run.pinned, run.need_known});
+    const ProcessMark process{run.pid, run.start_ticks};
+    members_[run.id] = {process, run.instance, now, 0, {}};
+  }
+  groups_.restore(totals, members);
+  if (members.empty()) return;
+  log_info("budgets of the daemon before this one are counted until their runs come back: runs=" +
+           std::to_string(members.size()));
+}
+
+StoredGroups BudgetDesk::promises() const {
+  StoredGroups out;
+  for (const GroupView& group : groups_.view()) {
+    const auto total = groups_.total(group.name);
+    const auto file = file_totals_.find(group.name);
+    if (!total) continue;
+    out.groups.push_back(
+        {group.name, total->count(),
+         file == file_totals_.end() ? std::nullopt : std::optional(file->second.count())});
+  }
+  for (const KeptMember& member : groups_.kept()) {
+    const Member& known = members_.at(member.run);
+    out.runs.push_back({member.run, member.group, known.instance, known.process.pid,
+                        known.process.start_ticks, member.asked_bytes.count(),
+                        member.floor_bytes.count(), member.need_bytes.count(),
+                        member.bound_bytes.count(), member.pinned, member.need_known});
+  }
+  return out;
+}
 
 Result<GroupView> BudgetDesk::set_total(const std::string& group, Bytes total) {
   const std::lock_guard lock(mutex_);
@@ -24,12 +69,20 @@ Result<GroupView> BudgetDesk::set_total(const std::string& group, Bytes total) {
   return groups_.view(group);
 }
 
-Result<std::optional<Bytes>> BudgetDesk::join(const std::string& run, const RunDescription& about) {
+Result<void> BudgetDesk::set_total_of_file(const std::string& group, Bytes total) {
   const std::lock_guard lock(mutex_);
+  const auto before = file_totals_.find(group);
+  if (before != file_totals_.end() && before->second == total && groups_.total(group)) return {};
+  if (auto set = groups_.set_total(group, total); !set) return set;
+  file_totals_[group] = total;
+  send_orders({});
+  return {};
+}
+
+Result<std::optional<Bytes>> BudgetDesk::join(const std::string& run, const RunDescription& about) {
+  std::unique_lock lock(mutex_);
   if (about.group.empty()) {
-    groups_.leave(run);
-    members_.erase(run);
-    send_orders({});
+    forget(run);
     return std::optional<Bytes>();
   }
   JoinRequest request;
@@ -38,19 +91,38 @@ Result<std::optional<Bytes>> BudgetDesk::join(const std::string& run, const RunD
   request.share_bytes = about.budget_bytes;
   request.floor_bytes = about.floor_bytes.value_or(Bytes(0));
   if (about.budget_bytes == Bytes(0)) {  // not limited: it has a right to all that it could use
-    const auto group = groups_.view(about.group);
-    const auto total = group ? group->total_bytes : std::nullopt;
+    const auto total = groups_.total(about.group);
     if (!total) return std::optional<Bytes>();
     request.share_bytes = std::min(about.keep_all_bytes.value_or(*total), *total);
   }
-  // A run that was here before, or has made steps already, uses what it says that it uses.
-  const bool under_way = about.steps_done > 0 || !about.resume.empty();
-  if (under_way) request.in_use_bytes = about.budget_bytes;
+  // A run that has begun uses what it says that it uses. One without an instance is of a version
+  // that does not say so after its first registration.
+  const bool says = !about.instance.empty();
+  const bool under_way = about.steps_done > 0 || (!says && !about.resume.empty());
+  if (under_way) request.in_use_bytes = request.share_bytes;
   const auto granted = groups_.join(request);
   if (!granted) return granted.error();
-  members_[run] = {mark_process(about.pid), std::nullopt, 0, {}};
+  members_[run] = {mark_process(about.pid), about.instance, std::nullopt, 0, {}};
   send_orders({});
-  return std::optional(*granted);
+  if (!under_way) {
+    const auto fits = [&] { return stopped_ || groups_.ordered(run) >= request.floor_bytes; };
+    if (!moved_.wait_for(lock, options_.room_wait, fits)) {
+      log_warn("group over its total: name=" + log_value(about.group) + " run=" + run +
+               " begins with " + format_bytes(request.floor_bytes) + ", which it needs at least");
+    }
+    groups_.begin(run);
+    send_orders({});
+  }
+  return std::optional(groups_.ordered(run));
+}
+
+std::string BudgetDesk::id_of(const std::string& instance) const {
+  if (instance.empty()) return {};
+  const std::lock_guard lock(mutex_);
+  for (const auto& [run, member] : members_) {
+    if (member.instance == instance) return run;
+  }
+  return {};
 }
 
 Result<std::uint64_t> BudgetDesk::ask(const std::string& run, Bytes budget) {
@@ -76,14 +148,24 @@ void BudgetDesk::on(const std::string& run, const BudgetEvent& event) {
       groups_.changed_itself(run, event.budget_bytes);
     }
   } else {
-    std::uint64_t number = 0;
-    for (const Sent& sent : known.sent) {
-      if (sent.seq <= event.seq) number = sent.number;
-    }
-    if (number > 0) groups_.confirm(run, number);
-    std::erase_if(known.sent, [&event](const Sent& sent) { return sent.seq <= event.seq; });
+    took(run, event);
   }
   send_orders({});
+}
+
+void BudgetDesk::took(const std::string& run, const BudgetEvent& event) {
+  Member& known = members_[run];
+  Sent last;
+  for (const Sent& sent : known.sent) {
+    if (sent.seq <= event.seq) last = sent;
+  }
+  std::erase_if(known.sent, [&event](const Sent& sent) { return sent.seq <= event.seq; });
+  if (last.number > 0) groups_.confirm(run, last.number);
+  if (last.seq == event.seq && event.budget_bytes > last.bytes) {
+    groups_.takes_no_less(run, event.budget_bytes);
+  } else if (event.budget_bytes > groups_.in_use(run)) {
+    groups_.changed_itself(run, event.budget_bytes);
+  }
 }
 
 void BudgetDesk::on(const std::string& run, const NeedEvent& event) {
@@ -95,6 +177,10 @@ void BudgetDesk::on(const std::string& run, const NeedEvent& event) {
 
 void BudgetDesk::ended(const std::string& run) {
   const std::lock_guard lock(mutex_);
+  forget(run);
+}
+
+void BudgetDesk::forget(const std::string& run) {
   if (!groups_.group_of(run)) return;
   groups_.leave(run);
   members_.erase(run);
@@ -120,10 +206,16 @@ void BudgetDesk::tick() {
   }
   for (const std::string& run : gone) {
     log_info("budget given back: run=" + run + " reason=its process is gone");
-    groups_.leave(run);
-    members_.erase(run);
+    forget(run);
   }
-  if (!gone.empty()) send_orders({});
+  send_orders({});  // what could not be kept before
+  ledger_.write(promises());
+}
+
+void BudgetDesk::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  moved_.notify_all();
 }
 
 std::vector<GroupView> BudgetDesk::view() const {
@@ -132,16 +224,21 @@ std::vector<GroupView> BudgetDesk::view() const {
 }
 
 void BudgetDesk::send_orders(const std::string& operators_run) {
+  const StoredGroups now = promises();
+  const bool kept = ledger_.covers(now) || ledger_.write(now);
   for (const BudgetOrder& order : groups_.take_orders()) {
+    // Not to be said yet: a daemon after this one would not know of it.
+    if (!kept && order.budget_bytes.count() > ledger_.kept_bytes(order.run)) continue;
     Member& member = members_[order.run];
     if (order.number <= member.last_number) continue;
     const char* const source = order.run == operators_run ? "operator" : "group";
     const auto seq = registry_.push_budget(order.run, {order.budget_bytes, source});
     if (!seq) continue;  // it ended a moment ago: its leave() follows
     member.last_number = order.number;
-    member.sent.push_back({*seq, order.number});
+    member.sent.push_back({*seq, order.number, order.budget_bytes});
     if (member.sent.size() > kSentKept) member.sent.pop_front();
   }
+  moved_.notify_all();
 }
 
 const GroupMember* BudgetDesk::member_view(const std::string& run, GroupView& holder) const {

@@ -53,7 +53,8 @@ Result<void> BudgetGroups::set_total(const std::string& group, Bytes total_bytes
   if (known != groups_.end()) {
     std::int64_t floors = 0;
     for (const Run& run : known->second.runs) floors += run.floor;
-    if (floors > total_bytes.count()) {
+    const bool lowers = total_bytes.count() < known->second.total.value_or(kMostBytes.count());
+    if (floors > total_bytes.count() && lowers) {
       return over_budget("total " + format_bytes(total_bytes) + ": the " +
                          std::to_string(known->second.runs.size()) + " runs of group '" + group +
                          "' need at least " + format_bytes(Bytes(floors)) + " together");
@@ -77,16 +78,6 @@ Result<Bytes> BudgetGroups::join(const JoinRequest& request) {
                                               std::to_string(kMaxGroups) +
                                               " groups already, which is the most"};
   }
-  if (known != groups_.end() && known->second.total) {
-    std::int64_t free = *known->second.total;
-    for (const Run& run : known->second.runs) free -= run.id == request.run ? 0 : run.floor;
-    if (request.floor_bytes.count() > free) {
-      return over_budget("run '" + request.run + "' needs at least " +
-                         format_bytes(request.floor_bytes) + ": group '" + request.group +
-                         "' has " + format_bytes(Bytes(std::max<std::int64_t>(free, 0))) +
-                         " left above the floors of its other runs");
-    }
-  }
   Run run;
   run.id = request.run;
   if (const Run* const before = find(request.run)) run = *before;
@@ -99,6 +90,7 @@ Result<Bytes> BudgetGroups::join(const JoinRequest& request) {
   // follows is confirmed.
   run.confirmed = std::max(former ? run.confirmed : 0, clamped(request.in_use_bytes));
   run.lost = false;
+  run.begun = run.begun || request.in_use_bytes > Bytes(0);
   run.exact = true;
   run.tell = !begins;
   const auto place = std::ranges::find(group.runs, request.run, &Run::id);
@@ -113,7 +105,29 @@ Result<Bytes> BudgetGroups::join(const JoinRequest& request) {
     member.confirmed = std::clamp<std::int64_t>(free, 0, target);
   }
   rebalance(group);
-  return Bytes(find(request.run)->ordered());
+  return ordered(request.run);
+}
+
+Bytes BudgetGroups::begin(const std::string& run) {
+  Run* const member = find(run);
+  if (member == nullptr) return Bytes(0);
+  if (member->begun) return Bytes(member->ordered());
+  member->begun = true;
+  member->confirmed = std::max(member->ordered(), member->floor);
+  member->orders.clear();
+  member->confirmed_number = last_number_;  // of what it may have been told while it waited
+  rebalance(groups_[group_of_[run]]);
+  return Bytes(member->ordered());
+}
+
+Bytes BudgetGroups::in_use(const std::string& run) const {
+  const Run* const member = find(run);
+  return Bytes(member == nullptr ? 0 : member->confirmed);
+}
+
+Bytes BudgetGroups::ordered(const std::string& run) const {
+  const Run* const member = find(run);
+  return Bytes(member == nullptr ? 0 : member->ordered());
 }
 
 void BudgetGroups::leave(const std::string& run) {
@@ -187,6 +201,13 @@ void BudgetGroups::confirm(const std::string& run, std::uint64_t number) {
   rebalance(groups_[group_of_[run]]);
 }
 
+void BudgetGroups::takes_no_less(const std::string& run, Bytes budget_bytes) {
+  Run* const member = find(run);
+  if (member == nullptr) return;
+  member->floor = std::max(member->floor, clamped(budget_bytes));
+  changed_itself(run, budget_bytes);
+}
+
 void BudgetGroups::changed_itself(const std::string& run, Bytes budget_bytes) {
   Run* const member = find(run);
   if (member == nullptr) return;
@@ -244,12 +265,16 @@ GroupView BudgetGroups::view_of(const std::string& name, const Group& group) {
   return out;
 }
 
-BudgetGroups::Run* BudgetGroups::find(const std::string& run) {
+const BudgetGroups::Run* BudgetGroups::find(const std::string& run) const {
   const auto group = group_of_.find(run);
   if (group == group_of_.end()) return nullptr;
-  std::vector<Run>& runs = groups_[group->second].runs;
+  const std::vector<Run>& runs = groups_.at(group->second).runs;
   const auto found = std::ranges::find(runs, run, &Run::id);
   return found == runs.end() ? nullptr : &*found;
+}
+
+BudgetGroups::Run* BudgetGroups::find(const std::string& run) {
+  return const_cast<Run*>(std::as_const(*this).find(run));
 }
 
 void BudgetGroups::remove(const std::string& run) {

@@ -49,6 +49,18 @@ struct JoinRequest {
   Bytes in_use_bytes{0};  // the budget that it may be using already; 0 before its first step
 };
 
+// A member as it must be known after a restart.
+struct KeptMember {
+  std::string group;
+  std::string run;
+  Bytes asked_bytes{0};  // its own budget, or what an operator asked for
+  Bytes floor_bytes{0};
+  Bytes need_bytes{0};
+  Bytes bound_bytes{0};     // the most that it may be using
+  bool pinned = false;      // asked for by an operator
+  bool need_known = false;  // it has reported for long enough
+};
+
 struct BudgetGroupsOptions {
   // A need that falls counts once it has been lower for this many reports, twice that at most.
   std::int64_t need_window = 16;
@@ -63,7 +75,8 @@ struct BudgetGroupsOptions {
 // ordered since; a lowering counts once confirmed, a raise is ordered only when covered.
 //
 // A run has a right to its share, and to what others leave unused in fair parts. Shares are the
-// budgets asked for, scaled down together where they exceed the total, never below a floor.
+// budgets asked for, scaled down together where they exceed the total, never below a floor: where
+// the floors alone exceed the total, every run has its floor, and the sum is what it really is.
 //
 // Errors: kNotFound for an unknown run or group, kOverBudget where the total does not suffice,
 // kInvalidArgument for a value out of range. A pure state machine; not thread-safe.
@@ -72,13 +85,23 @@ class BudgetGroups {
   explicit BudgetGroups(const BudgetGroupsOptions& options = {});
 
   // Makes the group if there is none. Lowering takes force as the runs confirm. kOverBudget where
-  // the floors of its runs do not fit.
+  // it would be lowered below the floors of its runs.
   Result<void> set_total(const std::string& group, Bytes total_bytes);
 
   // The budget to begin with: what is free now, at most its share; the rest is ordered as others
   // give back. A group without a total grants what is asked. A run that is a member already comes
-  // back (registers again); then in_use_bytes is what it says to be using.
+  // back (registers again); then in_use_bytes is what it says to be using. Nobody is turned away:
+  // what a run uses beside its group would be counted by nobody.
   Result<Bytes> join(const JoinRequest& request);
+
+  // For a run that has not begun, once it need not wait for room any more: what it begins with,
+  // what was ordered last or its floor. Where less is free the sum is above the total until others
+  // have come down. 0 for a run that is in no group.
+  Bytes begin(const std::string& run);
+  // What it confirmed last; 0 for a run that is in no group.
+  [[nodiscard]] Bytes in_use(const std::string& run) const;
+  // What the run is to use once it has caught up; 0 for a run that is in no group.
+  [[nodiscard]] Bytes ordered(const std::string& run) const;
 
   // The run's memory is known to be free: it ended or is dead.
   void leave(const std::string& run);
@@ -98,6 +121,9 @@ class BudgetGroups {
   // or never; a number confirms all before it. Requires of runs: orders are taken up in order.
   void confirm(const std::string& run, std::uint64_t number);
 
+  // The run took `budget_bytes` where it was told less: it cannot do with less.
+  void takes_no_less(const std::string& run, Bytes budget_bytes);
+
   // The run changed its budget itself: counted, and corrected by an order.
   void changed_itself(const std::string& run, Bytes budget_bytes);
 
@@ -109,6 +135,14 @@ class BudgetGroups {
   [[nodiscard]] Result<GroupView> view(const std::string& group) const;
   // The group of a run; nullopt if it is in none.
   [[nodiscard]] std::optional<std::string> group_of(const std::string& run) const;
+  // The total that was asked for; nullopt: nobody has set one.
+  [[nodiscard]] std::optional<Bytes> total(const std::string& group) const;
+
+  // All members, each group's in the order in which they joined.
+  [[nodiscard]] std::vector<KeptMember> kept() const;
+  // Takes up what another object kept; for one that has neither totals nor members yet. Members
+  // are lost until they join again.
+  void restore(const std::map<std::string, Bytes>& totals, const std::vector<KeptMember>& members);
 
  private:
   struct Order {
@@ -122,6 +156,7 @@ class BudgetGroups {
     std::int64_t share = 0;
     bool pinned = false;  // asked for by an operator
     bool lost = false;
+    bool begun = false;  // has its floor, whether that is free or not
     bool exact = false;  // gets its target without regard to the bands
     bool tell = false;   // gets an order even if it says nothing new
     // The largest need of the running window of reports and of the one before it.
@@ -145,6 +180,7 @@ class BudgetGroups {
   };
 
   Run* find(const std::string& run);
+  [[nodiscard]] const Run* find(const std::string& run) const;
   void remove(const std::string& run);
   [[nodiscard]] static std::int64_t assigned(const Group& group);
   [[nodiscard]] static std::vector<std::int64_t> targets(const Group& group);

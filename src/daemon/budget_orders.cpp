@@ -103,6 +103,13 @@ void BudgetGroups::raise(const Group& group, const std::vector<std::int64_t>& ta
     free -= std::max<std::int64_t>(reach - covered, 0);
     budgets[i] = reach;
   };
+  // Nobody can do with less than its floor, whether it is free or not.
+  for (std::size_t i = 0; i < group.runs.size(); ++i) {
+    const Run& run = group.runs[i];
+    if (run.lost || !run.begun || budgets[i] >= run.floor) continue;
+    free -= std::max<std::int64_t>(run.floor - std::max(run.bound(), budgets[i]), 0);
+    budgets[i] = run.floor;
+  }
   std::vector<std::size_t> due;
   for (std::size_t i = 0; i < group.runs.size(); ++i) {
     if (raise_is_due(group.runs[i], targets[i])) due.push_back(i);

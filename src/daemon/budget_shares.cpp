@@ -92,7 +92,10 @@ std::vector<std::int64_t> divide_by_needs(std::span<const Demand> demands, std::
       left -= given[i];
     }
   };
-  raise([](const Demand& demand) { return demand.floor; });
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    budgets[i] = demands[i].floor;
+    left -= demands[i].floor;
+  }
   raise([](const Demand& demand) { return std::min(demand.share, demand.need); });
   raise([](const Demand& demand) { return demand.need; });
   raise([](const Demand& demand) { return demand.share; });

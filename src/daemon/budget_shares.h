@@ -20,7 +20,7 @@ struct Claim {
 
 // Shares that add up to at most `total`: what is asked for, scaled down by one factor where that
 // exceeds the total, but never below a floor. Pinned ones are scaled too where nothing else helps.
-// Requires: the floors add up to at most `total`.
+// Where the floors alone exceed the total every one has its floor.
 std::vector<std::int64_t> divide_by_claims(std::span<const Claim> claims, std::int64_t total);
 
 struct Demand {
@@ -29,8 +29,9 @@ struct Demand {
   std::int64_t need = 0;
 };
 
-// The budgets that a group should have, `capacity` in all. In this order, each fairly: floors;
-// needs up to the shares; needs above them; shares that nobody needs.
+// The budgets that a group should have: the floors, whatever they add up to, then what `capacity`
+// leaves. In this order, each fairly: needs up to the shares; needs above them; shares that nobody
+// needs.
 std::vector<std::int64_t> divide_by_needs(std::span<const Demand> demands, std::int64_t capacity);
 
 }  // namespace pudica::daemon

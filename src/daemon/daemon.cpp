@@ -36,16 +36,24 @@ void tune_allocator() {
   ::mallopt(M_TRIM_THRESHOLD, kMmapThreshold);
 }
 
-void raise_descriptor_limit(std::size_t connections) {
+// How many connections each of `listeners` may have, `wanted` where the system allows. Where it
+// does not, each has a part of its own: connections of one cannot take the descriptors of another.
+std::size_t connections_each(std::size_t wanted, std::size_t listeners) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = connections + kSpareDescriptors;
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
-    log_warn("descriptors: limit=" + std::to_string(limit.rlim_cur) +
-             " wanted=" + std::to_string(wanted) + ": fewer connections than configured");
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const rlim_t descriptors = wanted * listeners + kSpareDescriptors;
+  if (limit.rlim_cur < descriptors) {
+    rlimit raised = limit;
+    raised.rlim_cur = std::min(descriptors, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
+  if (limit.rlim_cur >= descriptors) return wanted;
+  const rlim_t left = limit.rlim_cur - std::min(limit.rlim_cur, kSpareDescriptors);
+  const std::size_t each = std::max<std::size_t>(1, left / listeners);
+  log_warn("descriptors: limit=" + std::to_string(limit.rlim_cur) +
+           " wanted=" + std::to_string(descriptors) + ": " + std::to_string(each) +
+           " connections on each listener, configured " + std::to_string(wanted));
+  return each;
 }
 
 sigset_t block_signals() {
@@ -84,20 +92,58 @@ Result<void> open_sockets(const DaemonConfig& config, Listeners& listeners) {
 
 void set_groups(const DaemonConfig& config, BudgetDesk& budgets) {
   for (const auto& [name, total] : config.groups) {
-    if (auto set = budgets.set_total(name, total); !set) {
+    if (auto set = budgets.set_total_of_file(name, total); !set) {
       log_warn("group refused: name=" + log_value(name) +
                " error=" + log_value(set.error().message));
     }
   }
 }
 
-void reload(const Options& options, RunRegistry& registry, BudgetDesk& budgets) {
+RegistryLimits registry_limits(const DaemonConfig& config) {
+  return {static_cast<std::size_t>(config.limits.runs),
+          static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds};
+}
+
+HttpServerOptions server_options(const DaemonConfig& config, std::size_t listeners) {
+  HttpServerOptions out;
+  out.connections =
+      connections_each(static_cast<std::size_t>(config.limits.connections), listeners);
+  out.body_bytes = static_cast<std::size_t>(config.limits.body_bytes);
+  out.request_seconds = config.limits.request_seconds;
+  out.any_address_as_host = config.allow_remote;
+  return out;
+}
+
+// What a daemon that runs cannot change, and the file wants otherwise than when it started.
+void log_left_alone(const DaemonConfig& started, const DaemonConfig& now) {
+  const auto changed = [](const char* key, bool differs) {
+    if (differs) log_warn(std::string("configuration: ") + key + " counts from the next start on");
+  };
+  changed("socket", started.socket != now.socket);
+  changed("socket_group", started.socket_group != now.socket_group);
+  changed("database", started.database != now.database);
+  changed("listen", started.listen != now.listen);
+  changed("allow_remote", started.allow_remote != now.allow_remote);
+  changed("limits.database_bytes", started.limits.database_bytes != now.limits.database_bytes);
+}
+
+// What takes up a configuration while it runs.
+struct Reloaded {
+  RunRegistry& registry;
+  BudgetDesk& budgets;
+  HttpServer& server;
+  std::size_t listeners = 1;
+};
+
+void reload(const Options& options, const DaemonConfig& started, const Reloaded& parts) {
   notify_systemd(reloading_message());
   const auto config = read_config(options);
   if (config) {
     set_log_level(config->log_level);
-    registry.set_timeout(config->run_timeout_seconds);
-    set_groups(*config, budgets);
+    parts.registry.set_limits(registry_limits(*config));
+    parts.server.set_limits(server_options(*config, parts.listeners));
+    set_groups(*config, parts.budgets);
+    log_left_alone(started, *config);
     log_info("configuration reloaded: file=" + log_value(options.config_file));
   } else {
     log_warn("configuration refused, the old one stays: " + config.error().message);
@@ -122,15 +168,6 @@ void serve(const sigset_t& signals, const std::function<void()>& reload_config, 
 Finished failed(const Error& error) {
   const bool usage = error.code == ErrorCode::kInvalidArgument;
   return {usage ? kExitUsage : kExitFailed, "pudicad: " + error.message + "\n"};
-}
-
-HttpServerOptions server_options(const DaemonConfig& config) {
-  HttpServerOptions out;
-  out.connections = static_cast<std::size_t>(config.limits.connections);
-  out.body_bytes = static_cast<std::size_t>(config.limits.body_bytes);
-  out.request_seconds = config.limits.request_seconds;
-  out.any_address_as_host = config.allow_remote;
-  return out;
 }
 
 Result<Access> access_of(const DaemonConfig& config) {
@@ -170,7 +207,6 @@ void log_sharing(const DaemonFacts& facts, const Access& access) {
 Finished run_daemon(const Options& options, const DaemonConfig& config) {
   set_log_level(config.log_level);
   tune_allocator();
-  raise_descriptor_limit(static_cast<std::size_t>(config.limits.connections));
   const sigset_t signals = block_signals();
 
   auto access = access_of(config);
@@ -193,16 +229,15 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
     return failed(archive.error());
   }
   const Clock clock = system_clocks();
-  RunRegistry registry(
-      clock, {static_cast<std::size_t>(config.limits.runs),
-              static_cast<std::size_t>(config.limits.ended_runs), config.run_timeout_seconds});
-  BudgetDesk budgets(registry, clock);
+  RunRegistry registry(clock, registry_limits(config));
+  BudgetDesk budgets(registry, clock, **archive);
   set_groups(config, budgets);
   RunModels models(registry, **archive);
   const DaemonFacts facts = facts_of(config, listeners, store.path);
   Api api(facts, {clock, registry, budgets, models, **archive, *access});
   HttpServer server(
-      server_options(config), [&api](const ApiRequest& request) { return api.handle(request); },
+      server_options(config, listeners.sockets().size()),
+      [&api](const ApiRequest& request) { return api.handle(request); },
       [&api](int status) { api.count_answer(status); });
   api.count_connections([&server] { return server.open_connections(); });
   if (auto started = server.start(listeners.sockets()); !started) {
@@ -212,11 +247,14 @@ Finished run_daemon(const Options& options, const DaemonConfig& config) {
     log_info("listening: at=" + log_value(socket.name));
   log_sharing(facts, *access);
   notify_systemd("READY=1");
+  const Reloaded parts{registry, budgets, server, listeners.sockets().size()};
   serve(
-      signals, [&] { reload(options, registry, budgets); }, api);
+      signals, [&] { reload(options, config, parts); }, api);
   notify_systemd("STOPPING=1");
   registry.stop();
+  budgets.stop();
   server.stop();
+  models.tick();  // what was learned in the last second too
   api.save_all();
   (*archive)->stop();
   log_info("stopped");

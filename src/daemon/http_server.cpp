@@ -19,6 +19,7 @@
 #include "daemon/connection_pool.h"
 #include "daemon/connection_user.h"
 #include "daemon/http_stream.h"
+#include "daemon/peer_watch.h"
 
 namespace pudica::daemon {
 namespace {
@@ -69,8 +70,9 @@ class Exchange : public httplib::Server {
     }));
   }
 
-  void serve(HttpStream& stream, int connection) {
+  void serve(HttpStream& stream, int connection, std::stop_token gone) {
     bool closed = false;
+    gone_ = std::move(gone);
     // The library matches paths by regular expressions, whose recursion grows with the path; our
     // routes are looked up in respond(), by the target.
     process_request(stream, true, closed, [connection](httplib::Request& request) {
@@ -92,6 +94,7 @@ class Exchange : public httplib::Server {
     asked.body = request.body;
     asked.caller = {transport_, connection_user(request.remote_port),
                     request.get_header_value("Authorization")};
+    asked.gone = gone_;
     ApiReply reply;
     try {
       reply = handler_(asked);
@@ -108,9 +111,14 @@ class Exchange : public httplib::Server {
     response.set_content(std::move(reply.body), reply.content_type);
   }
 
+  // The library hands nothing of ours from serve() to respond(), and they share a thread.
+  static thread_local std::stop_token gone_;
+
   Transport transport_;
   const HttpServer::Handler& handler_;
 };
+
+thread_local std::stop_token Exchange::gone_;
 
 // "HTTP/1.1 413 ...": the status of an answer as it was written.
 int status_of(std::string_view answer) {
@@ -144,61 +152,79 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
+StreamLimits stream_limits(const HttpServerOptions& options) {
+  StreamLimits limits;
+  limits.body_bytes = options.body_bytes;
+  limits.head_time = milliseconds_of(options.head_seconds);
+  limits.stall_time = milliseconds_of(options.stall_seconds);
+  limits.request_time = milliseconds_of(options.request_seconds);
+  return limits;
+}
+
 }  // namespace
 
 struct HttpServer::Impl {
   Impl(const HttpServerOptions& given, Handler asked, Observer observed)
-      : options(given),
-        handler(std::move(asked)),
-        observer(std::move(observed)),
-        pool(given.connections, [this](int fd) { serve(fd); }) {
-    limits.body_bytes = options.body_bytes;
-    limits.head_time = milliseconds_of(options.head_seconds);
-    limits.stall_time = milliseconds_of(options.stall_seconds);
-    limits.request_time = milliseconds_of(options.request_seconds);
+      : options(given), handler(std::move(asked)), observer(std::move(observed)) {}
+
+  [[nodiscard]] HttpServerOptions current() const {
+    const std::lock_guard lock(mutex);
+    return options;
   }
 
-  void serve(int fd);
-  void accept_from(const ListenSocket& socket);
-  void accept_loop();
-  [[nodiscard]] bool host_allowed(const std::string& host) const;
-  static Transport transport_of(int fd);
+  // A socket with places of its own: who fills one listener leaves the others alone.
+  struct Listener {
+    ListenSocket socket;
+    std::unique_ptr<ConnectionPool> pool;
+  };
 
-  HttpServerOptions options;
+  void listen_on(const ListenSocket& socket);
+  void serve(ConnectionPool& pool, int fd, Transport transport);
+  void accept_from(Listener& listener);
+  void accept_loop();
+  void turn_away(int fd, const std::string& why) const;
+  [[nodiscard]] bool host_allowed(const std::string& host) const;
+
+  mutable std::mutex mutex;
+  HttpServerOptions options;  // guarded by mutex
   Handler handler;
   Observer observer;
-  StreamLimits limits;
   Exchange on_unix{Transport::kUnix, handler};
   Exchange on_tcp{Transport::kTcp, handler};
-  ConnectionPool pool;
-  std::vector<ListenSocket> sockets;
+  PeerWatch peers;
+  std::vector<Listener> listeners;
   int wake = -1;  // an eventfd: stop() writes it
   std::atomic<bool> stopping{false};
   std::thread acceptor;
 };
 
-Transport HttpServer::Impl::transport_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  const bool known = ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  return known && address.ss_family == AF_UNIX ? Transport::kUnix : Transport::kTcp;
+void HttpServer::Impl::listen_on(const ListenSocket& socket) {
+  const auto serve_one = [this, transport = socket.transport](ConnectionPool& pool, int fd) {
+    serve(pool, fd, transport);
+  };
+  const auto dismiss = [this](int fd) {
+    turn_away(fd, "no request came, and another connection needs the place");
+  };
+  listeners.push_back(
+      {socket, std::make_unique<ConnectionPool>(current().connections, serve_one, dismiss)});
 }
 
 // A page elsewhere can make a browser ask a name that it made point here; it cannot choose what
 // the browser says it asked for.
 bool HttpServer::Impl::host_allowed(const std::string& host) const {
   if (host == "localhost" || host == "127.0.0.1" || host == "[::1]") return true;
-  if (!options.any_address_as_host) return false;
+  if (!current().any_address_as_host) return false;
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0 && host == name.data()) return true;
   return is_address(host);
 }
 
-void HttpServer::Impl::serve(int fd) {
+void HttpServer::Impl::serve(ConnectionPool& pool, int fd, Transport transport) {
+  const StreamLimits limits = stream_limits(current());
   HttpStream stream(fd, limits);
-  const Transport transport = transport_of(fd);
   bool readable = stream.read_head();
   if (!readable && stream.fault().status == 0) return;
+  if (!pool.begin(fd)) return;
   HttpStream::Fault fault = stream.fault();
   if (readable && transport == Transport::kTcp && !host_allowed(stream.head().host)) {
     readable = false;
@@ -206,7 +232,8 @@ void HttpServer::Impl::serve(int fd) {
                       "', expected localhost or a loopback address"};
   }
   if (readable) {
-    (transport == Transport::kUnix ? on_unix : on_tcp).serve(stream, fd);
+    const PeerWatch::Watched watched(peers, fd);
+    (transport == Transport::kUnix ? on_unix : on_tcp).serve(stream, fd, watched.gone());
     fault = stream.fault();
   }
   if (fault.status != 0) stream.answer_instead(plain_answer(fault.status, fault.message));
@@ -214,8 +241,8 @@ void HttpServer::Impl::serve(int fd) {
   stream.flush();
 }
 
-void HttpServer::Impl::accept_from(const ListenSocket& socket) {
-  const int fd = ::accept4(socket.fd, nullptr, nullptr, SOCK_CLOEXEC);
+void HttpServer::Impl::accept_from(Listener& listener) {
+  const int fd = ::accept4(listener.socket.fd, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd < 0) {
     // Out of descriptors the connection stays in the queue: without a pause this would spin.
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -225,25 +252,29 @@ void HttpServer::Impl::accept_from(const ListenSocket& socket) {
     }
     return;
   }
-  if (pool.submit(fd)) return;
-  const std::string answer = plain_answer(
-      503, "as many connections are open as allowed: " + std::to_string(options.connections));
+  if (listener.pool->submit(fd)) return;
+  turn_away(fd, "as many requests are under way on " + listener.socket.name +
+                    " as allowed: " + std::to_string(current().connections));
+  ::close(fd);
+}
+
+void HttpServer::Impl::turn_away(int fd, const std::string& why) const {
+  const std::string answer = plain_answer(503, why);
   observer(503);
   [[maybe_unused]] const ssize_t sent =
       ::send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  ::close(fd);
 }
 
 void HttpServer::Impl::accept_loop() {
   std::vector<pollfd> waiting{{wake, POLLIN, 0}};
-  for (const ListenSocket& socket : sockets) waiting.push_back({socket.fd, POLLIN, 0});
+  for (const Listener& one : listeners) waiting.push_back({one.socket.fd, POLLIN, 0});
   while (!stopping) {
     if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) {
       log_warn(std::string("waiting for connections failed: ") + std::strerror(errno));
       return;
     }
-    for (std::size_t i = 0; i < sockets.size() && !stopping; ++i) {
-      if ((waiting[i + 1].revents & POLLIN) != 0) accept_from(sockets[i]);
+    for (std::size_t i = 0; i < listeners.size() && !stopping; ++i) {
+      if ((waiting[i + 1].revents & POLLIN) != 0) accept_from(listeners[i]);
     }
   }
 }
@@ -257,13 +288,24 @@ HttpServer::~HttpServer() {
 }
 
 Result<void> HttpServer::start(const std::vector<ListenSocket>& sockets) {
-  impl_->sockets = sockets;
+  if (auto watching = impl_->peers.start(); !watching) return watching;
+  for (const ListenSocket& socket : sockets) impl_->listen_on(socket);
   impl_->wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (impl_->wake < 0) {
     return Error{ErrorCode::kUnavailable, std::string("eventfd: ") + std::strerror(errno)};
   }
   impl_->acceptor = std::thread([impl = impl_.get()] { impl->accept_loop(); });
   return {};
+}
+
+void HttpServer::set_limits(const HttpServerOptions& options) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const bool any_host = impl_->options.any_address_as_host;
+    impl_->options = options;
+    impl_->options.any_address_as_host = any_host;
+  }
+  for (const Impl::Listener& one : impl_->listeners) one.pool->set_most(options.connections);
 }
 
 void HttpServer::stop() {
@@ -273,9 +315,14 @@ void HttpServer::stop() {
     [[maybe_unused]] const ssize_t written = ::write(impl_->wake, &one, sizeof(one));
     impl_->acceptor.join();
   }
-  impl_->pool.stop();
+  for (const Impl::Listener& one : impl_->listeners) one.pool->stop();
+  impl_->peers.stop();
 }
 
-std::size_t HttpServer::open_connections() const { return impl_->pool.open(); }
+std::size_t HttpServer::open_connections() const {
+  std::size_t open = 0;
+  for (const Impl::Listener& one : impl_->listeners) open += one.pool->open();
+  return open;
+}
 
 }  // namespace pudica::daemon

@@ -14,7 +14,7 @@
 namespace pudica::daemon {
 
 struct HttpServerOptions {
-  std::size_t connections = 1024;
+  std::size_t connections = 1024;  // on each socket
   std::size_t body_bytes = std::size_t{4} << 20U;
   double head_seconds = 5;           // for the head of a request
   double stall_seconds = 5;          // without a byte
@@ -34,6 +34,9 @@ class HttpServer {
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
+
+  // For connections from now on. Which hosts are allowed stays as it is.
+  void set_limits(const HttpServerOptions& options);
 
   // Serves in threads of its own. The sockets stay the caller's and must outlive stop().
   Result<void> start(const std::vector<ListenSocket>& sockets);

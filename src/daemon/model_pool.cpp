@@ -108,6 +108,11 @@ Result<bool> ModelPool::change(const std::string& fingerprint, std::string_view 
   return changed;
 }
 
+bool ModelPool::remove(const std::string& fingerprint) {
+  const std::lock_guard lock(mutex_);
+  return models_.erase(fingerprint) > 0;
+}
+
 std::optional<std::string> ModelPool::state(const std::string& fingerprint) {
   const std::lock_guard lock(mutex_);
   const auto found = models_.find(fingerprint);

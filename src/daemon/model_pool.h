@@ -62,6 +62,9 @@ class ModelPool {
   // What the store kept, at start-up: like adopt(), with the count of runs and the time it had.
   Result<void> load(const ModelStats& stats, const std::string& state);
 
+  // Forgets a model. False: it is not known.
+  bool remove(const std::string& fingerprint);
+
   // nullopt: nothing was learned.
   [[nodiscard]] std::optional<std::string> state(const std::string& fingerprint);
   // Rises when the model has learned something that a run may want; 0: not known.

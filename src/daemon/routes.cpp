@@ -6,7 +6,7 @@
 namespace pudica::daemon {
 namespace {
 
-constexpr std::array<Route, 17> kRoutes{{
+constexpr std::array<Route, 19> kRoutes{{
     {"GET", "/v1/version", &Api::get_version},
     {"GET", "/v1/runs", &Api::get_runs},
     {"POST", "/v1/runs", &Api::post_runs},
@@ -18,8 +18,10 @@ constexpr std::array<Route, 17> kRoutes{{
     {"POST", "/v1/runs/{id}/events", &Api::post_events},
     {"GET", "/v1/runs/{id}/commands", &Api::get_commands},
     {"PUT", "/v1/groups/{name}", &Api::put_group},
+    {"POST", "/v1/prune", &Api::post_prune},
     {"GET", "/v1/models", &Api::get_models},
     {"GET", "/v1/models/{fingerprint}", &Api::get_model},
+    {"DELETE", "/v1/models/{fingerprint}", &Api::delete_model},
     {"GET", "/metrics", &Api::get_metrics},
     {"GET", "/v1/openapi.json", &Api::get_openapi},
     {"GET", "/", &Api::get_page},
@@ -75,7 +77,9 @@ ApiReply Api::handle(const ApiRequest& request) {
   }
   const std::string path = request.path.substr(0, 200);
   if (allowed.empty()) return error_reply(404, "nothing is at " + path);
-  ApiReply reply = tcp ? error_reply(403, request.method + " over TCP, expected GET")
+  // What is to be read is there over TCP too: then it is the method that is wrong.
+  ApiReply reply = tcp && request.method != "GET"
+                       ? error_reply(403, request.method + " over TCP, expected GET")
                        : error_reply(405, request.method + " on " + path + ", expected " + allowed);
   reply.headers.emplace_back("Allow", allowed);
   return reply;

@@ -45,6 +45,16 @@ std::optional<std::string> RunModels::state(const std::string& fingerprint) {
   return pool_.state(fingerprint);
 }
 
+bool RunModels::remove(const std::string& fingerprint) {
+  const std::lock_guard saving(saving_);
+  if (!pool_.remove(fingerprint)) return false;
+  archive_.remove_model(fingerprint);
+  const std::lock_guard lock(mutex_);
+  news_.erase(fingerprint);
+  views_.clear();  // versions begin anew
+  return true;
+}
+
 Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const RunDetail& run) {
   const std::string& fingerprint = run.summary.about->fingerprint;
   CachedView wanted;
@@ -94,6 +104,7 @@ void RunModels::tick() {
     const bool taught_it_alone = found->second.size() == 1 && found->second.contains(run.id);
     if (!taught_it_alone && !registry_.push_model(run.id)) continue;  // it ended meanwhile
   }
+  const std::lock_guard saving(saving_);
   for (const auto& [fingerprint, runs] : news) {
     const auto stats = pool_.stats(fingerprint);
     auto state = pool_.state(fingerprint);

@@ -30,6 +30,10 @@ class RunModels {
   [[nodiscard]] std::optional<std::string> state(const std::string& fingerprint);
   [[nodiscard]] std::vector<ModelStats> stats() const { return pool_.stats(); }
 
+  // Forgets what was learned of a fingerprint, in the store too; a live run of it teaches it anew.
+  // False: nothing was.
+  bool remove(const std::string& fingerprint);
+
   // What answers questions about the run's shapes: its own learned state, else the pooled one.
   // Errors: kUnavailable where nothing was learned; those of inspect::ModelView::from_state.
   Result<std::shared_ptr<const inspect::ModelView>> view(const RunDetail& run);
@@ -51,6 +55,7 @@ class RunModels {
   RunRegistry& registry_;
   Archive& archive_;
   ModelPool pool_;
+  std::mutex saving_;  // what is removed is not saved after that
   std::mutex mutex_;
   std::map<std::string, std::set<std::string>> news_;  // fingerprint -> runs that taught it
   std::list<CachedView> views_;                        // most recently used first, bounded

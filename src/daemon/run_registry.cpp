@@ -37,9 +37,10 @@ std::chrono::milliseconds spread_wait(std::chrono::milliseconds asked, std::mt19
 RunRegistry::RunRegistry(Clock clock, RegistryLimits limits)
     : clock_(std::move(clock)), limits_(limits), random_(random_seed()) {}
 
-void RunRegistry::set_timeout(double seconds) {
+void RunRegistry::set_limits(const RegistryLimits& limits) {
   const std::lock_guard lock(mutex_);
-  limits_.timeout_seconds = seconds;
+  limits_ = limits;
+  while (ended_.size() > limits_.ended_runs) ended_.pop_front();
 }
 
 double RunRegistry::timeout_seconds() const {
@@ -125,7 +126,8 @@ Result<std::uint64_t> RunRegistry::push_model(const std::string& id) {
 }
 
 Result<std::vector<Command>> RunRegistry::commands(const std::string& id, std::uint64_t after,
-                                                   std::chrono::milliseconds wait) {
+                                                   std::chrono::milliseconds wait,
+                                                   const std::stop_token& gone) {
   std::unique_lock lock(mutex_);
   const RunPtr run = live(id);
   if (run == nullptr) return no_run(id);
@@ -134,7 +136,7 @@ Result<std::vector<Command>> RunRegistry::commands(const std::string& id, std::u
   // A number that was never given out is of a daemon before this one.
   if (after >= run->next_seq) after = 0;
   std::erase_if(run->commands, [after](const Command& command) { return command.seq <= after; });
-  run->changed.wait_for(lock, spread_wait(wait, random_), [&] {
+  run->changed.wait_for(lock, gone, spread_wait(wait, random_), [&] {
     return stopped_ || !run->state.plain().live() || !run->commands.empty();
   });
   if (!run->state.plain().live()) return no_run(id);
@@ -155,6 +157,14 @@ std::vector<std::string> RunRegistry::expire() {
     retire(run);
   }
   return lost;
+}
+
+void RunRegistry::forget_ended(std::int64_t until_unix_seconds) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(ended_, [until_unix_seconds](const RunPtr& run) {
+    const auto at = run->state.plain().ended_at;
+    return at && *at <= until_unix_seconds;
+  });
 }
 
 void RunRegistry::stop() {

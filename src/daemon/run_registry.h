@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +43,8 @@ class RunRegistry {
  public:
   RunRegistry(Clock clock, RegistryLimits limits);
 
-  void set_timeout(double seconds);
+  // Fewer than there are: nobody leaves, and nobody new comes.
+  void set_limits(const RegistryLimits& limits);
   [[nodiscard]] double timeout_seconds() const;
 
   // The id of the new run, `resume` where that is free or the same process's; whether its user may
@@ -61,13 +63,17 @@ class RunRegistry {
   Result<std::uint64_t> push_budget(const std::string& id, const GrantedBudget& budget);
   Result<std::uint64_t> push_model(const std::string& id);
 
-  // Commands above `after`, waiting for one; none when about `wait` is over or stop() was called.
-  // Commands up to `after` are forgotten. Errors: kNotFound, also where the run ends meanwhile.
+  // Commands above `after`, waiting for one; none when about `wait` is over, stop() was called or
+  // whoever asked is `gone`. Commands up to `after` are forgotten. Errors: kNotFound, also where
+  // the run ends meanwhile.
   Result<std::vector<Command>> commands(const std::string& id, std::uint64_t after,
-                                        std::chrono::milliseconds wait);
+                                        std::chrono::milliseconds wait,
+                                        const std::stop_token& gone = {});
 
   // Runs silent for too long become lost; their ids.
   std::vector<std::string> expire();
+  // Forgets those that ended then or before; the archive may know them still.
+  void forget_ended(std::int64_t until_unix_seconds);
   // Ends all waiting, for good.
   void stop();
 
@@ -91,7 +97,7 @@ class RunRegistry {
     std::uint64_t order = 0;
     std::uint64_t next_seq = 1;
     std::vector<Command> commands;  // at most one of each type
-    std::condition_variable changed;
+    std::condition_variable_any changed;
   };
   using RunPtr = std::shared_ptr<Run>;
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "daemon/store_database.h"
+#include "daemon/store_limits.h"
 
 namespace pudica::daemon {
 namespace {
@@ -100,6 +101,7 @@ class Store::Impl {
   // Whether a write found no room since this was last asked.
   bool take_full() { return std::exchange(full_, false); }
   [[nodiscard]] bool in_transaction() const { return in_transaction_; }
+  [[nodiscard]] std::int64_t replacements() const { return replacements_; }
   [[nodiscard]] std::int64_t schema_version() const {
     return database_ ? database_->schema_version() : 0;
   }
@@ -117,6 +119,7 @@ class Store::Impl {
   void heal(const StoreOptions& options, const Error& error) {
     if (error.code != ErrorCode::kCorrupt) return;
     database_.reset();
+    ++replacements_;
     const auto moved = StoreDatabase::move_aside(options.path, error.message);
     if (!moved) log_warn(moved.error().message);
     const auto ready = reopen(options);
@@ -132,6 +135,7 @@ class Store::Impl {
   }
 
   std::unique_ptr<StoreDatabase> database_;  // null: could not be opened again
+  std::int64_t replacements_ = 0;
   bool in_transaction_ = false;
   bool full_ = false;
   std::optional<Error> failed_;  // of the transaction under way
@@ -291,6 +295,37 @@ Result<std::vector<StoredModel>> Store::models() {
   });
 }
 
+Result<void> Store::remove_model(const std::string& fingerprint) {
+  const std::lock_guard lock(mutex_);
+  return impl_->operate<void>(
+      options_, "remove_model", [&](StoreDatabase& database) -> Result<void> {
+        StoreQuery(database, "DELETE FROM models WHERE fingerprint = ?").with(fingerprint).run();
+        return {};
+      });
+}
+
+Result<StoredGroups> Store::groups() {
+  const std::lock_guard lock(mutex_);
+  return impl_->operate<StoredGroups>(
+      options_, "groups",
+      [](StoreDatabase& database) -> Result<StoredGroups> { return read_groups(database); });
+}
+
+Result<void> Store::save_groups(const StoredGroupChanges& changes) {
+  return transaction([&](Store& store) {
+    return store.impl_->operate<void>(options_, "save_groups",
+                                      [&](StoreDatabase& database) -> Result<void> {
+                                        write_groups(database, changes);
+                                        return {};
+                                      });
+  });
+}
+
+std::int64_t Store::replacements() const {
+  const std::lock_guard lock(mutex_);
+  return impl_->replacements();
+}
+
 Result<std::int64_t> Store::mark_unfinished(std::string_view status) {
   const std::lock_guard lock(mutex_);
   const std::string text(status);
@@ -304,21 +339,39 @@ Result<std::int64_t> Store::mark_unfinished(std::string_view status) {
 Result<void> Store::prune() {
   const std::lock_guard lock(mutex_);
   if (impl_->in_transaction()) return invalid_argument("prune() within a transaction");
-  StoreOptions bounds = options_;
-  if (impl_->take_full()) bounds.max_bytes /= 2;  // what found no room must find some now
+  // What found no room must find some now.
+  const StoreLimits limits(impl_->take_full() ? options_.max_bytes / 2 : options_.max_bytes);
   return impl_->operate<void>(options_, "prune", [&](StoreDatabase& database) -> Result<void> {
-    prune_database(database, bounds);
+    prune_database(database, options_, limits);
     return {};
   });
+}
+
+Result<std::int64_t> Store::remove_ended(const std::string& until) {
+  const std::lock_guard lock(mutex_);
+  if (impl_->in_transaction()) return invalid_argument("remove_ended() within a transaction");
+  return impl_->operate<std::int64_t>(
+      options_, "remove_ended", [&](StoreDatabase& database) -> Result<std::int64_t> {
+        const std::int64_t removed = remove_ended_runs(database, until);
+        prune_database(database, options_, StoreLimits(options_.max_bytes));
+        return removed;
+      });
 }
 
 Result<std::int64_t> Store::bytes_used() {
   const std::lock_guard lock(mutex_);
   return impl_->operate<std::int64_t>(
-      options_, "bytes_used", [](StoreDatabase& database) -> Result<std::int64_t> {
-        return (database.number("PRAGMA page_count") - database.number("PRAGMA freelist_count")) *
-               database.number("PRAGMA page_size");
-      });
+      options_, "bytes_used",
+      [](StoreDatabase& database) -> Result<std::int64_t> { return used_bytes(database); });
+}
+
+bool Store::crowded() {
+  const auto used = bytes_used();
+  return used && *used > StoreLimits(options_.max_bytes).crowded_bytes;
+}
+
+std::int64_t Store::transaction_bytes() const {
+  return StoreLimits(options_.max_bytes).transaction_bytes;
 }
 
 std::int64_t Store::schema_version() const {

@@ -11,13 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/stored_groups.h"
 #include "pudica/result.h"
 
 namespace pudica::daemon {
 
 struct StoreOptions {
   std::string path;
-  std::int64_t max_bytes = std::int64_t{256} << 20U;  // of the database file, once pruned
+  std::int64_t max_bytes = std::int64_t{256} << 20U;  // of the database's file and its journal
   std::int64_t max_runs = 1000;
   std::int64_t max_steps_per_run = 20000;
   std::int64_t max_models = 200;
@@ -75,6 +76,12 @@ class Store {
   Result<void> save_model(const StoredModel& model);          // inserts or replaces
   Result<StoredModel> model(const std::string& fingerprint);  // Errors: kNotFound
   Result<std::vector<StoredModel>> models();                  // most recently used first
+  Result<void> remove_model(const std::string& fingerprint);
+  Result<StoredGroups> groups();
+  // All of it or nothing. Not within a transaction.
+  Result<void> save_groups(const StoredGroupChanges& changes);
+  // How often an empty file took the place of a damaged one: what was saved before is gone.
+  [[nodiscard]] std::int64_t replacements() const;
 
   // At start-up: every run without an end ends now, with this status. Returns how many.
   Result<std::int64_t> mark_unfinished(std::string_view status);
@@ -83,12 +90,19 @@ class Store {
   // use. Gives freed pages back.
   Result<void> prune();
 
+  // Removes the runs that ended at `until` or before, and gives their pages back. Returns how many.
+  Result<std::int64_t> remove_ended(const std::string& until);
+
   // Runs `body` in one transaction: all of its writes, or none where it returns an error or throws
   // (kUnavailable then). Other threads wait. Not to be nested.
   Result<void> transaction(const std::function<Result<void>(Store&)>& body);
 
   // Bytes of the database in use, without free pages and the write-ahead log.
   Result<std::int64_t> bytes_used();
+  // Whether it is time to prune(), before writes find no room.
+  [[nodiscard]] bool crowded();
+  // The most that a transaction should write: all of it is in the journal at once.
+  [[nodiscard]] std::int64_t transaction_bytes() const;
   [[nodiscard]] std::int64_t schema_version() const;
   [[nodiscard]] const std::string& path() const { return options_.path; }
 

@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "daemon/private_directory.h"
+#include "daemon/store_limits.h"
 #include "daemon/store_schema.h"
 
 namespace pudica::daemon {
@@ -36,7 +37,6 @@ constexpr int kSqliteShortRead = 522;
 constexpr std::array kSqliteSurroundings{3, 5, 6, 7, 9, 10, 13, 14};
 
 constexpr std::size_t kMostDamagedFilesKept = 3;
-constexpr int kWholePage = 4096;
 
 Error unavailable(const std::string& path, const std::string& why) {
   return {ErrorCode::kUnavailable, "database '" + path + "': " + why};
@@ -119,10 +119,10 @@ Result<std::unique_ptr<StoreDatabase>> StoreDatabase::open(const StoreOptions& o
       std::unique_ptr<StoreDatabase> opened(new StoreDatabase(options));
       auto known = opened->identify();
       if (!known) return known.error();
-      opened->configure();
+      opened->configure(options);
       opened->migrate();
       opened->verify();
-      opened->bound_size(options);
+      bound_size(*opened, options);
       return opened;
     } catch (const SQLite::Exception& error) {
       reason = error.what();
@@ -175,16 +175,17 @@ Result<void> StoreDatabase::identify() {
                           std::to_string(newest) + ": it was written by a newer one");
 }
 
-void StoreDatabase::configure() {
+void StoreDatabase::configure(const StoreOptions& options) {
   // Of use only before the first table, and so before the journal's first page.
   if (number("PRAGMA auto_vacuum") != 2) execute("PRAGMA auto_vacuum = INCREMENTAL");
   execute("PRAGMA journal_mode = WAL");
   execute("PRAGMA synchronous = NORMAL");
-  execute("PRAGMA journal_size_limit = 16777216");
   // A commit of 200 busy runs touches more than the 2 MiB that the library caches by default, and a
   // run's last page is written again by every commit: one copy of it in four is enough in the file.
   execute("PRAGMA cache_size = -8192");
-  execute("PRAGMA wal_autocheckpoint = 4000");
+  const std::int64_t journal = StoreLimits(options.max_bytes).journal_bytes;
+  execute(("PRAGMA journal_size_limit = " + std::to_string(journal)).c_str());
+  execute(("PRAGMA wal_autocheckpoint = " + std::to_string(journal / page_bytes())).c_str());
   if (number("PRAGMA auto_vacuum") != 2) {
     execute("PRAGMA auto_vacuum = INCREMENTAL");
     execute("VACUUM");
@@ -224,12 +225,10 @@ void StoreDatabase::verify() {
   }
 }
 
-void StoreDatabase::bound_size(const StoreOptions& options) {
-  // Above what prune() aims at: a write beyond it fails instead of filling the disk.
-  const std::int64_t page = std::max<std::int64_t>(512, number("PRAGMA page_size"));
-  const std::int64_t least = std::int64_t{256} * kWholePage;
-  const std::int64_t most = std::max(least, options.max_bytes / 4 * 5) / page;
-  execute(("PRAGMA max_page_count = " + std::to_string(most)).c_str());
+// A file that is larger already keeps its size until it is pruned.
+void bound_size(StoreDatabase& database, const StoreOptions& options) {
+  const std::int64_t pages = StoreLimits(options.max_bytes).file_bytes / database.page_bytes();
+  database.execute(("PRAGMA max_page_count = " + std::to_string(pages)).c_str());
 }
 
 SQLite::Statement& StoreDatabase::prepared(const char* sql) {
@@ -241,6 +240,10 @@ SQLite::Statement& StoreDatabase::prepared(const char* sql) {
     statement->clearBindings();
   }
   return *statement;
+}
+
+std::int64_t StoreDatabase::page_bytes() {
+  return std::max<std::int64_t>(512, number("PRAGMA page_size"));
 }
 
 void StoreDatabase::execute(const char* sql) { database_->exec(sql); }

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "daemon/store.h"
+#include "daemon/store_limits.h"
+#include "daemon/stored_groups.h"
 #include "pudica/result.h"
 
 namespace SQLite {
@@ -34,6 +36,7 @@ class StoreDatabase {
   SQLite::Statement& prepared(const char* sql);
   void execute(const char* sql);
   std::int64_t number(const char* sql);
+  std::int64_t page_bytes();
   [[nodiscard]] std::int64_t schema_version() const { return schema_version_; }
 
   // Moves the file of a closed database and its journal to `<path>.corrupt-<time>`.
@@ -44,9 +47,8 @@ class StoreDatabase {
 
   // Refuses a file that is not to be touched, before anything is written to it.
   Result<void> identify();
-  void configure();
+  void configure(const StoreOptions& options);
   void verify();
-  void bound_size(const StoreOptions& options);
   void migrate();
 
   std::unique_ptr<SQLite::Database> database_;
@@ -77,7 +79,14 @@ class StoreQuery {
   int bound_ = 0;
 };
 
-// Store::prune without its lock: throws SQLite::Exception.
-void prune_database(StoreDatabase& database, const StoreOptions& options);
+// Store::prune without its lock: throws SQLite::Exception. So do the following.
+void prune_database(StoreDatabase& database, const StoreOptions& options,
+                    const StoreLimits& limits);
+// Rows of runs that went, with all that is theirs.
+std::int64_t remove_ended_runs(StoreDatabase& database, const std::string& until);
+std::int64_t used_bytes(StoreDatabase& database);
+void bound_size(StoreDatabase& database, const StoreOptions& options);
+StoredGroups read_groups(StoreDatabase& database);
+void write_groups(StoreDatabase& database, const StoredGroupChanges& changes);
 
 }  // namespace pudica::daemon

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "daemon/store_database.h"
+#include "daemon/store_limits.h"
 
 namespace pudica::daemon {
 namespace {
 
-constexpr std::int64_t kRunsAtOnce = 16;
 constexpr int kMostRounds = 4096;
 
 // Runs that have steps, by a seek for each instead of a scan of all steps.
@@ -85,39 +85,14 @@ void remove_orphans(StoreDatabase& database) {
   StoreQuery(database, "DELETE FROM plans WHERE run_id NOT IN (SELECT id FROM runs)").run();
 }
 
-std::int64_t used_bytes(StoreDatabase& database) {
-  return (database.number("PRAGMA page_count") - database.number("PRAGMA freelist_count")) *
-         database.number("PRAGMA page_size");
-}
-
-void bound_bytes(StoreDatabase& database, std::int64_t max_bytes) {
-  if (used_bytes(database) <= max_bytes) return;
-  const std::int64_t target = max_bytes / 10 * 9;  // so that not every call has to
-  for (int round = 0; round < kMostRounds && used_bytes(database) > target; ++round) {
-    if (remove_oldest_runs(database, kRunsAtOnce) > 0) continue;
-    if (halve_steps(database) > 0) continue;
-    const std::int64_t models = database.number("SELECT COUNT(*) FROM models");
-    if (remove_oldest_models(database, std::max<std::int64_t>(1, models / 4)) > 0) continue;
-    if (StoreQuery(database, "DELETE FROM plans").run() == 0) break;
-  }
-}
-
-void remove_excess(StoreDatabase& database, const StoreOptions& options) {
-  const std::int64_t runs = database.number("SELECT COUNT(*) FROM runs");
-  if (runs > options.max_runs) remove_oldest_runs(database, runs - options.max_runs);
-  const std::int64_t models = database.number("SELECT COUNT(*) FROM models");
-  if (models > options.max_models) remove_oldest_models(database, models - options.max_models);
-  remove_orphans(database);
-  bound_bytes(database, options.max_bytes);
-}
-
-}  // namespace
-
-void prune_database(StoreDatabase& database, const StoreOptions& options) {
+// Runs `body` in a transaction of its own: the journal is written back between two of them.
+template <typename Body>
+auto in_transaction(StoreDatabase& database, const Body& body) {
   database.execute("BEGIN IMMEDIATE");
   try {
-    remove_excess(database, options);
+    const auto done = body();
     database.execute("COMMIT");
+    return done;
   } catch (const SQLite::Exception&) {
     try {
       database.execute("ROLLBACK");
@@ -126,8 +101,79 @@ void prune_database(StoreDatabase& database, const StoreOptions& options) {
     }
     throw;
   }
-  if (database.number("PRAGMA freelist_count") > 0) database.execute("PRAGMA incremental_vacuum");
+}
+
+// Rows that went; 0: there is nothing left to remove.
+std::int64_t remove_some(StoreDatabase& database) {
+  if (const auto runs = remove_oldest_runs(database, 1); runs > 0) return runs;
+  if (const auto steps = halve_steps(database); steps > 0) return steps;
+  const std::int64_t models = database.number("SELECT COUNT(*) FROM models");
+  const auto some = std::max<std::int64_t>(1, models / 4);
+  if (const auto removed = remove_oldest_models(database, some); removed > 0) return removed;
+  return StoreQuery(database, "DELETE FROM plans").run();
+}
+
+void bound_bytes(StoreDatabase& database, const StoreLimits& limits) {
+  if (used_bytes(database) <= limits.crowded_bytes) return;
+  for (int round = 0; round < kMostRounds && used_bytes(database) > limits.pruned_bytes; ++round) {
+    if (in_transaction(database, [&] { return remove_some(database); }) == 0) return;
+  }
+}
+
+std::int64_t remove_excess(StoreDatabase& database, const StoreOptions& options) {
+  const std::int64_t runs = database.number("SELECT COUNT(*) FROM runs");
+  if (runs > options.max_runs) remove_oldest_runs(database, runs - options.max_runs);
+  const std::int64_t models = database.number("SELECT COUNT(*) FROM models");
+  if (models > options.max_models) remove_oldest_models(database, models - options.max_models);
+  remove_orphans(database);
+  return runs;
+}
+
+// Moves pages from the end of the file into those that are free, some at a time.
+void give_back_pages(StoreDatabase& database, const StoreLimits& limits) {
+  const std::int64_t pages =
+      std::max<std::int64_t>(1, limits.transaction_bytes / database.page_bytes());
+  const std::string some = "PRAGMA incremental_vacuum(" + std::to_string(pages) + ")";
+  std::int64_t free = database.number("PRAGMA freelist_count");
+  while (free > 0) {
+    database.execute(some.c_str());
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+    const std::int64_t left = database.number("PRAGMA freelist_count");
+    if (left >= free) return;
+    free = left;
+  }
+}
+
+}  // namespace
+
+std::int64_t remove_ended_runs(StoreDatabase& database, const std::string& until) {
+  std::vector<std::string> ended;
+  {
+    StoreQuery query(database, "SELECT id FROM runs WHERE ended_at <> '' AND ended_at <= ?");
+    query.with(until);
+    ended = texts(query);
+  }
+  for (const std::string& id : ended) {
+    in_transaction(database, [&] {
+      remove_run(database, id);
+      return true;
+    });
+  }
+  return static_cast<std::int64_t>(ended.size());
+}
+
+std::int64_t used_bytes(StoreDatabase& database) {
+  return (database.number("PRAGMA page_count") - database.number("PRAGMA freelist_count")) *
+         database.page_bytes();
+}
+
+void prune_database(StoreDatabase& database, const StoreOptions& options,
+                    const StoreLimits& limits) {
+  in_transaction(database, [&] { return remove_excess(database, options); });
+  bound_bytes(database, limits);
+  give_back_pages(database, limits);
   database.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  bound_size(database, options);
 }
 
 }  // namespace pudica::daemon

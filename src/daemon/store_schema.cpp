@@ -30,7 +30,18 @@ constexpr const char* kVersion2 = R"sql(
   CREATE INDEX models_by_use ON models (updated_at);
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2};
+// What budget groups have promised.
+constexpr const char* kVersion3 = R"sql(
+  CREATE TABLE budget_groups (
+    name TEXT PRIMARY KEY NOT NULL, total INTEGER NOT NULL, file_total INTEGER NOT NULL);
+  CREATE TABLE budget_runs (
+    id TEXT PRIMARY KEY NOT NULL, budget_group TEXT NOT NULL, instance TEXT NOT NULL,
+    pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, asked INTEGER NOT NULL,
+    floor INTEGER NOT NULL, need INTEGER NOT NULL, bound INTEGER NOT NULL, pinned INTEGER NOT NULL,
+    need_known INTEGER NOT NULL);
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3};
 
 constexpr std::array kProbes{
     "SELECT id, name, summary, status, started_at, ended_at FROM runs LIMIT 1",
@@ -38,6 +49,9 @@ constexpr std::array kProbes{
     "SELECT run_id, step, json FROM steps LIMIT 1",
     "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at FROM models "
     "LIMIT 1",
+    "SELECT name, total, file_total FROM budget_groups LIMIT 1",
+    "SELECT id, budget_group, instance, pid, start_ticks, asked, floor, need, bound, pinned, "
+    "need_known FROM budget_runs LIMIT 1",
 };
 
 }  // namespace

@@ -21,7 +21,11 @@ struct Outcome {
 }  // namespace
 
 StoreWriter::StoreWriter(Store& store, StoreWriterOptions options)
-    : store_(store), options_(options), pruned_at_(Clock::now()), thread_([this] { work(); }) {}
+    : store_(store),
+      options_(options),
+      batch_bytes_(static_cast<std::size_t>(store.transaction_bytes())),
+      pruned_at_(Clock::now()),
+      thread_([this] { work(); }) {}
 
 StoreWriter::~StoreWriter() { stop(); }
 
@@ -88,7 +92,8 @@ std::vector<StoreWriter::Entry> StoreWriter::take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
   changed_.wait_for(lock, options_.interval, [this] {
-    return stopping_ || queue_.size() >= options_.batch || wanted_ > done_;
+    return stopping_ || queue_.size() >= options_.batch || queued_bytes_ > batch_bytes_ ||
+           wanted_ > done_;
   });
   if (stopping_ && Clock::now() >= deadline_ && !queue_.empty()) {
     log_warn("store writer: " + std::to_string(queue_.size()) + " writes are lost: stopping took " +
@@ -101,7 +106,10 @@ std::vector<StoreWriter::Entry> StoreWriter::take() {
   std::vector<Entry> entries;
   const std::size_t count = std::min(queue_.size(), std::max<std::size_t>(1, options_.batch));
   entries.reserve(count);
+  std::size_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
+    bytes += queue_.front().bytes;
+    if (i > 0 && bytes > batch_bytes_) break;
     queued_bytes_ -= queue_.front().bytes;
     entries.push_back(std::move(queue_.front()));
     queue_.pop_front();
@@ -155,7 +163,7 @@ void StoreWriter::write(const std::vector<Entry>& entries) {
 }
 
 void StoreWriter::prune_when_due() {
-  if (Clock::now() - pruned_at_ < options_.prune_interval) return;
+  if (Clock::now() - pruned_at_ < options_.prune_interval && !store_.crowded()) return;
   pruned_at_ = Clock::now();
   const auto pruned = store_.prune();
   if (!pruned) log_warn("store writer: " + pruned.error().message);

@@ -69,6 +69,7 @@ class StoreWriter {
 
   Store& store_;
   const StoreWriterOptions options_;
+  const std::size_t batch_bytes_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Entry> queue_;  // guarded by mutex_, as all below

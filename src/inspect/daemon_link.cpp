@@ -113,6 +113,7 @@ NextSend EventLink::after_failure(const std::string& what) {
 NextSend EventLink::try_to_register() {
   ReportMailbox& mailbox = context_.mailbox;
   description_.budget_bytes = mailbox.budget_in_force(description_.budget_bytes);
+  description_.steps_done = std::max(description_.steps_done, mailbox.steps_begun());
   const auto reply = context_.transport.post("/v1/runs", to_json(description_), kRegisterTimeout);
   if (!reply) return after_failure(reply.error().message);
   if (reply->status == kUpgradeRequired) {
@@ -134,7 +135,7 @@ NextSend EventLink::try_to_register() {
   // A daemon that takes the run and then does not know it is not asked again at once.
   next_attempt_ = now;
   next_registration_ = now + (fruitless_++ == 0 ? milliseconds(0) : again_.next());
-  mailbox.registered(*registration);
+  mailbox.registered(*registration, description_);
   return {now, true};
 }
 

@@ -91,6 +91,8 @@ Result<HttpReply> HttpClient::send(const Request& request) {
           return client.Put(request.target, request.body, "application/json");
         case Method::kPost:
           return client.Post(request.target, request.body, "application/json");
+        case Method::kDelete:
+          return client.Delete(request.target);
         case Method::kGet:
           break;
       }
@@ -112,6 +114,10 @@ Result<HttpReply> HttpClient::send(const Request& request) {
 
 Result<HttpReply> HttpClient::get(const std::string& target, std::chrono::milliseconds timeout) {
   return send({Method::kGet, target, {}, timeout});
+}
+
+Result<HttpReply> HttpClient::remove(const std::string& target, std::chrono::milliseconds timeout) {
+  return send({Method::kDelete, target, {}, timeout});
 }
 
 Result<HttpReply> HttpClient::put(const std::string& target, const std::string& json_body,

@@ -27,6 +27,7 @@ class HttpClient {
   // saying why nothing answered (no socket, no permission, nobody listens, timeout, rubbish) or
   // was asked (distrust).
   Result<HttpReply> get(const std::string& target, std::chrono::milliseconds timeout);
+  Result<HttpReply> remove(const std::string& target, std::chrono::milliseconds timeout);
   Result<HttpReply> put(const std::string& target, const std::string& json_body,
                         std::chrono::milliseconds timeout);
   Result<HttpReply> post(const std::string& target, const std::string& json_body,
@@ -39,7 +40,7 @@ class HttpClient {
   [[nodiscard]] const std::string& distrust() const { return distrust_; }
 
  private:
-  enum class Method { kGet, kPut, kPost };
+  enum class Method { kGet, kPut, kPost, kDelete };
   struct Request {
     Method method = Method::kGet;
     const std::string& target;

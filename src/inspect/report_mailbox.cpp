@@ -41,6 +41,8 @@ void ReportMailbox::add_budget(BudgetEvent event) {
     const std::lock_guard lock(mutex_);
     if (status_.stopped) return;
     in_force_ = event.budget_bytes;
+    // The number of an order of a daemon before this one means another one now.
+    if (event.seq == taken_seq_ && taken_epoch_ != epochs_) event.seq = 0;
     snapshot_stale_ = true;
     urgent_ = true;
     outgoing_.events.emplace_back(event);
@@ -96,6 +98,9 @@ void ReportMailbox::mark_learned() {
 
 std::optional<BudgetOrder> ReportMailbox::take_budget() {
   const std::lock_guard lock(mutex_);
+  ++steps_begun_;
+  if (budget_) taken_seq_ = budget_->seq;
+  taken_epoch_ = epochs_;
   return std::exchange(budget_, std::nullopt);
 }
 
@@ -208,7 +213,7 @@ std::int64_t ReportMailbox::dropped() const {
   return status_.dropped;
 }
 
-void ReportMailbox::registered(const Registration& registration) {
+void ReportMailbox::registered(const Registration& registration, const RunDescription& said) {
   {
     const std::lock_guard lock(mutex_);
     if (status_.stopped) return;
@@ -220,6 +225,15 @@ void ReportMailbox::registered(const Registration& registration) {
     failed_attempts_ = 0;
     if (attempts_at_end_) attempts_at_end_ = 0;
     if (budget_) budget_->seq = 0;  // numbers begin anew
+    for (RunEvent& event : outgoing_.events) {
+      if (auto* const budget = std::get_if<BudgetEvent>(&event)) budget->seq = 0;
+    }
+    if (said.steps_done == 0 && steps_begun_ > 0) {
+      // It began while the daemon was told otherwise: with its own budget, which is to be counted.
+      const auto step = static_cast<std::uint64_t>(steps_begun_);
+      outgoing_.events.emplace_back(BudgetEvent{0, step, in_force_.value_or(said.budget_bytes)});
+      urgent_ = true;
+    }
     if (registration.budget_bytes) budget_ = BudgetOrder{0, *registration.budget_bytes, "daemon"};
     if (registration.state) model_ = registration.state;
     if (!outgoing_.need) outgoing_.need = last_need_;
@@ -270,6 +284,11 @@ void ReportMailbox::stop_for_good(const std::string& reason) {
 Bytes ReportMailbox::budget_in_force(Bytes otherwise) const {
   const std::lock_guard lock(mutex_);
   return in_force_.value_or(otherwise);
+}
+
+std::int64_t ReportMailbox::steps_begun() const {
+  const std::lock_guard lock(mutex_);
+  return steps_begun_;
 }
 
 std::optional<ReportSession> ReportMailbox::session() const {

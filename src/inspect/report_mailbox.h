@@ -106,13 +106,16 @@ class ReportMailbox {
   // The daemon's answer to what was sent, other than success: `count` events are lost.
   void lose(std::int64_t count);
   [[nodiscard]] std::int64_t dropped() const;
-  void registered(const Registration& registration);
+  // `said` is what the daemon was told.
+  void registered(const Registration& registration, const RunDescription& said);
   // A request failed: the session stays, since the daemon may know it still.
   void contact_lost(const std::string& reason);
   void contact_made();
   void stop_for_good(const std::string& reason);
   // What a registration says is in force.
   [[nodiscard]] Bytes budget_in_force(Bytes otherwise) const;
+  // How many steps have begun: before the first one nothing is in use.
+  [[nodiscard]] std::int64_t steps_begun() const;
   [[nodiscard]] std::optional<ReportSession> session() const;
 
   // For the thread that waits for commands.
@@ -153,7 +156,10 @@ class ReportMailbox {
   std::optional<BudgetOrder> budget_;
   std::optional<std::string> model_;
   std::optional<Bytes> in_force_;
-  bool snapshot_due_ = false;  // of this registration none was sent
+  std::int64_t steps_begun_ = 0;
+  std::uint64_t taken_seq_ = 0;    // of the last order taken
+  std::uint64_t taken_epoch_ = 0;  // and the registration that it came by
+  bool snapshot_due_ = false;      // of this registration none was sent
   bool snapshot_stale_ = false;
   bool model_due_ = false;
   bool model_stale_ = false;

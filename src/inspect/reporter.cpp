@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <pthread.h>
+#include <random>
 #include <string_view>
 #include <thread>
 #include <unistd.h>
@@ -39,6 +40,14 @@ class SignalsBlocked {
   sigset_t before_{};
   bool blocked_ = false;
 };
+
+// Also of runs of one process that begin at once: the seed is of a coarse clock.
+std::string random_name(std::uint64_t seed) {
+  static std::atomic<std::uint64_t> count{0};
+  std::seed_seq mixed{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U),
+                      static_cast<std::uint32_t>(++count)};
+  return std::to_string(std::mt19937_64(mixed)());
+}
 
 class SocketTransport final : public DaemonTransport {
  public:
@@ -85,6 +94,9 @@ class Reporter::Impl {
       if (options_.seed == 0) {
         options_.seed = static_cast<std::uint64_t>(options_.clock().time_since_epoch().count() ^
                                                    (std::int64_t{process_} << 32));
+      }
+      if (options_.description.instance.empty()) {
+        options_.description.instance = std::to_string(process_) + "-" + random_name(options_.seed);
       }
       to_send_ = options_.transport();
       to_poll_ = options_.transport();

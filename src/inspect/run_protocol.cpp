@@ -69,6 +69,7 @@ std::string to_json(const RunDescription& run) {
   out["steps_total"] = run.steps_total ? Json(*run.steps_total) : Json();
   out["steps_done"] = run.steps_done;
   out["resume"] = run.resume;
+  out["instance"] = run.instance;
   return inspect::dump(out, -1);
 }
 

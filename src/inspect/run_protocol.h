@@ -42,6 +42,8 @@ struct RunDescription {
   std::optional<std::int64_t> steps_total;
   std::int64_t steps_done = 0;  // before it registered: above 0 it uses its budget already
   std::string resume;           // the id it had before the daemon restarted; empty: none
+  std::string
+      instance;  // the same in every registration of this run, and of no other; may be empty
 };
 
 // The daemon's answer to a registration.

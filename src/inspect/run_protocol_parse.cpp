@@ -241,6 +241,7 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.fingerprint = name_of(reader, "fingerprint");
     run.group = name_of(reader, "group");
     run.resume = name_of(reader, "resume");
+    run.instance = name_of(reader, "instance");
     run.versions = versions_of(reader);
     run.budget_bytes = Bytes(reader.integer("budget_bytes"));
     run.floor_bytes = bytes_or_null(reader, "floor_bytes");

@@ -192,6 +192,27 @@ def test_models(cli, daemon):
     assert "4.0 KiB" in cli.shown("models")
 
 
+def test_prune(cli, daemon):
+    assert cli("prune", "--days", "30").rows[0] == {"removed_runs": "3", "database_bytes": "4096"}
+    assert daemon.requests[-1] == ("POST", "/v1/prune", {}, {"older_than_seconds": 30 * 86400})
+    assert "Removed 3 ended runs; the database holds 4.0 KiB." in cli.shown("prune", "--days", "0")
+    assert cli("prune").code == cli("prune", "--days", "-1").code == 2
+
+
+def test_models_rm(cli, daemon):
+    daemon.models = [{"fingerprint": name} for name in ("3f9a", "3f9b", "a b\n", "3f9a81")]
+    for given, meant in (("3f9a", "3f9a"), ("3f9a8", "3f9a81"), ("a", "a b\n")):
+        output = cli("models", "rm", given)
+        assert output.code == 0 and output.rows[0]["fingerprint"] == meant.replace("\n", "\\n")
+        assert daemon.requests[-1][:2] == ("DELETE", f"/v1/models/{meant}")
+    assert "Forgotten: 3f9b" in cli.shown("models", "rm", "3f9b")
+    many, none = cli("models", "rm", "3f"), cli("models", "rm", "x")
+    assert many.code == none.code == 2
+    assert "3f9a, 3f9b, 3f9a81" in many.stderr and "begins with 'x'" in none.stderr
+    assert [request[0] for request in daemon.requests].count("DELETE") == 4
+    assert cli("models", "rm").code == 2
+
+
 def control_characters(text):
     return [c for c in text if (ord(c) < 32 and c != "\n") or 0x7F <= ord(c) <= 0x9F
             or c in "\u202e\u2066\u200b"]

@@ -60,6 +60,8 @@ def test_bash_offers_commands_options_and_runs(cli, daemon):
     assert set(complete(["status", ""], env)) >= {"k3v9q2", "train", "zz9", "eval"}
     assert complete(["--json", "budget", "ev"], env) == ["eval"]
     assert complete(["config", "ch"], env) == ["check"]
+    assert complete(["models", "r"], env) == ["rm"]
+    assert "--help" in complete(["models", "--"], env)
     assert complete(["completion", "b"], env) == ["bash"]
     assert complete(["replay", "--device", "cu"], env) == ["cuda"]
     assert complete(["status", "--socket", "/nonexistent-"], env) == []

@@ -82,6 +82,12 @@ class FakeDaemon:
             def do_GET(self):
                 outer.answer(self, None)
 
+            def do_DELETE(self):
+                outer.answer(self, None)
+
+            def do_POST(self):
+                self.do_PUT()
+
             def do_PUT(self):
                 length = int(self.headers["Content-Length"])
                 outer.answer(self, json.loads(self.rfile.read(length)))
@@ -134,6 +140,10 @@ class FakeDaemon:
             return 200, self.version
         if path == "/v1/models":
             return 200, {"models": self.models}
+        if path == "/v1/prune":
+            return 200, {"removed_runs": 3, "database_bytes": 4096}
+        if parts[:2] == ["v1", "models"] and method == "DELETE":
+            return 200, {"fingerprint": parts[2]}
         if path == "/v1/runs":
             ended = query.get("all") == "true"
             shown = [run for run in self.runs if ended or run["state"] != "ended"]

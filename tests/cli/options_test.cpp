@@ -106,8 +106,8 @@ TEST(CommandLine, HelpOfEveryCommandHasExamplesAndExitCodes) {
 TEST(CommandWords, HoldEveryCommandOfTheInterface) {
   const auto all = command_words();
   for (const char* name :
-       {"status", "plans", "explain", "estimate", "budget", "group", "models", "replay", "report",
-        "config check", "config show", "doctor", "run", "top", "completion"}) {
+       {"status", "plans", "explain", "estimate", "budget", "group", "models", "models rm", "prune",
+        "replay", "report", "config check", "config show", "doctor", "run", "top", "completion"}) {
     EXPECT_TRUE(std::ranges::any_of(all, [name](const auto& words) { return words.name == name; }))
         << name;
   }

@@ -96,6 +96,12 @@ TEST(Config, NamesASectionWhereThatIsNearest) {
                           "warmup"));
 }
 
+TEST(Config, SaysInItsOwnWordsWhatNumberIsTooLarge) {
+  EXPECT_THAT(parse_config(R"({"budget": 1e999})", "inline").errors,
+              ElementsAre("inline: number '1e999': too large, expected one that a double holds "
+                          "(up to 1.8e308)"));
+}
+
 TEST(Config, RefusesRepeatedKeysAtEveryDepth) {
   EXPECT_THAT(fixture("bad/repeated_key.json").errors,
               UnorderedElementsAre(HasSubstr("cache: given twice"),

@@ -75,6 +75,9 @@ TEST_F(ApiTest, OverTcpOnlyReads) {
   EXPECT_EQ(daemon.ask("POST", "/v1/runs", body, Transport::kTcp).status, 403);
   EXPECT_EQ(daemon.ask("PUT", "/v1/groups/g", R"({"total":1})", Transport::kTcp).status, 403);
   EXPECT_EQ(daemon.ask("GET", "/v1/runs", {}, Transport::kTcp).status, 200);
+  const ApiReply unread = daemon.ask("GET", "/v1/runs/a/events", {}, Transport::kTcp);
+  EXPECT_EQ(unread.status, 405);
+  EXPECT_THAT(unread.body, HasSubstr("GET on /v1/runs/a/events, expected POST"));
 }
 
 TEST_F(ApiTest, ProtocolsThatDoNotMeetAreNamed) {

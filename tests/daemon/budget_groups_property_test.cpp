@@ -97,7 +97,11 @@ class Simulation {
     const auto granted =
         groups.join({"gpu", process.id, Bytes(share), Bytes(process.floor), Bytes(0)});
     if (!granted) return false;
-    process.uses = granted->count();
+    process.uses = groups.begin(process.id).count();
+    // What nobody can do without is counted, even where nothing is free.
+    if (granted->count() < process.floor) {
+      ceiling_ = std::max(ceiling_, view().assigned_bytes.count());
+    }
     process.known_bytes = process.uses;
     processes.push_back(process);
     check();

@@ -185,15 +185,103 @@ TEST_F(BudgetGroupsTest, SharesAreScaledTogetherWhereTheyExceedTheTotal) {
   EXPECT_EQ(pending("b"), 80);
 }
 
-TEST_F(BudgetGroupsTest, RunWhoseFloorDoesNotFitIsRefused) {
+TEST_F(BudgetGroupsTest, RunWhoseFloorDoesNotFitCountsAndTheOthersComeDownToTheirs) {
   total(100);
   join("a", 80, 70);
-  const auto refused = groups.join({"gpu", "b", mib(50), mib(40), Bytes(0)});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().code, ErrorCode::kOverBudget);
-  EXPECT_THAT(refused.error().message, HasSubstr("40.0 MiB"));
-  EXPECT_THAT(refused.error().message, HasSubstr("30.0 MiB left"));
-  EXPECT_EQ(groups.group_of("b"), std::nullopt);
+  EXPECT_EQ(join("b", 50, 40), 20) << "what is free; it waits for the rest";
+  EXPECT_EQ(assigned(), 100);
+  EXPECT_EQ(pending("a"), 70);
+  EXPECT_EQ(groups.begin("b"), mib(40)) << "and can wait no longer";
+  EXPECT_EQ(assigned(), 120);
+  EXPECT_EQ(groups.view("gpu")->total_bytes, mib(120));
+  EXPECT_EQ(groups.view("gpu")->pending_total_bytes, mib(100));
+  step("a");
+  EXPECT_EQ(assigned(), 110) << "the floors: nobody can do with less";
+  EXPECT_EQ(budget("a"), 70);
+  EXPECT_EQ(pending("a"), -1) << "and nobody is told to";
+  groups.leave("b");
+  EXPECT_EQ(groups.view("gpu")->pending_total_bytes, std::nullopt);
+}
+
+TEST_F(BudgetGroupsTest, RunThatHasNotBegunWaitsForItsFloor) {
+  total(100);
+  join("a", 100, 10);
+  EXPECT_EQ(join("b", 40, 40), 0);
+  EXPECT_EQ(assigned(), 100);
+  step("a");
+  EXPECT_EQ(groups.ordered("b"), mib(40));
+  EXPECT_EQ(groups.begin("b"), mib(40));
+  EXPECT_LE(assigned(), 100);
+  EXPECT_EQ(pending("b"), -1) << "its first step is under what the answer says";
+}
+
+TEST_F(BudgetGroupsTest, RunThatCannotDoWithLessIsToldNoLessAgain) {
+  total(100);
+  join("a", 50, 10);
+  join("b", 50, 10);
+  total(60);
+  const std::uint64_t told = number("a");
+  groups.confirm("a", told);
+  groups.takes_no_less("a", mib(45));
+  EXPECT_EQ(member("a").floor_bytes, mib(45));
+  step("a");
+  step("b");
+  EXPECT_EQ(budget("a"), 45);
+  EXPECT_EQ(budget("b"), 15);
+  EXPECT_EQ(assigned(), 60);
+}
+
+TEST_F(BudgetGroupsTest, TotalMayRiseWhileTheFloorsExceedIt) {
+  total(100);
+  join("a", 80, 70);
+  join("b", 50, 40);
+  groups.begin("b");
+  EXPECT_TRUE(groups.set_total("gpu", mib(105)).has_value());
+  EXPECT_FALSE(groups.set_total("gpu", mib(104)).has_value());
+}
+
+TEST_F(BudgetGroupsTest, WhatIsKeptCountsUntilItsRunsComeBackOrAreGone) {
+  total(100);
+  join("a", 50, 10);
+  join("b", 30, 10);
+  join("c", 20, 10);
+  need("a", 20);
+  need("b", 60);
+  need("c", 20);
+  step("a");
+  step("b");
+  ASSERT_TRUE(groups.set_share("c", mib(20)).has_value());
+  const std::int64_t before = assigned();
+  BudgetGroups after;
+  after.restore({{"gpu", *groups.total("gpu")}}, groups.kept());
+  EXPECT_EQ(after.view("gpu")->assigned_bytes.count() >> 20, before);
+  EXPECT_EQ(after.view("gpu")->total_bytes, mib(100));
+  EXPECT_THAT(after.take_orders(), testing::IsEmpty()) << "nobody is there to be told";
+  const auto newcomer = after.join({"gpu", "d", mib(90), Bytes(0), Bytes(0)});
+  EXPECT_LE(newcomer->count() >> 20, 100 - before);
+  EXPECT_LE(after.view("gpu")->assigned_bytes, mib(100));
+  after.leave("d");
+  // Who comes back says that it uses more than was confirmed: more than was promised it cannot.
+  const Bytes held = member("b").budget_bytes;
+  ASSERT_TRUE(after.join({"gpu", "b", held, mib(10), held}).has_value());
+  EXPECT_EQ(after.view("gpu")->assigned_bytes.count() >> 20, before);
+  after.leave("a");
+  after.leave("c");
+  EXPECT_LE(after.view("gpu")->assigned_bytes, mib(100));
+  EXPECT_EQ(after.view("gpu")->runs.size(), 1U);
+}
+
+TEST_F(BudgetGroupsTest, KeptIsWhatARunMayBeUsing) {
+  total(100);
+  join("a", 60);
+  join("b", 40);
+  need("a", 10);
+  const auto kept = groups.kept();
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept[0].bound_bytes, mib(60)) << "told to come down, and not heard of since";
+  EXPECT_EQ(kept[0].need_bytes, mib(10));
+  EXPECT_TRUE(kept[0].need_known);
+  EXPECT_FALSE(kept[1].need_known);
 }
 
 TEST_F(BudgetGroupsTest, NobodyIsLoweredBelowItsFloor) {

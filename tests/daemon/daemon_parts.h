@@ -71,7 +71,7 @@ struct DaemonParts {
   ManualTime time;
   RunRegistry registry;
   std::unique_ptr<Archive> archive = Archive::open({.path = folder.file("test.db")}).value();
-  BudgetDesk budgets{registry, time.clock()};
+  BudgetDesk budgets{registry, time.clock(), *archive, {std::chrono::milliseconds(0)}};
   RunModels models{registry, *archive};
   unsigned user_id = ::geteuid();  // who asks
   Api api{{"0.1.0", "the.sock", "test.db", {}, {}},

@@ -1,6 +1,8 @@
 """Start, stop, reload, the socket and its rights, systemd: the real daemon."""
 
+import json
 import os
+import pathlib
 import signal
 import socket
 import stat
@@ -108,6 +110,42 @@ def test_runs_and_budgets_outlive_a_restart():
         assert daemon.register("cut", resume=other) == other
 
 
+def test_prune_removes_ended_runs_only():
+    with Daemon() as daemon:
+        ended, live = daemon.register("ended"), daemon.register("live")
+        daemon.events(ended, pudicad.step(1), {"type": "end", "status": "ok"})
+
+        def known():
+            return {run["id"] for run in daemon.get("/v1/runs?all=true").json()["runs"]}
+
+        assert daemon.post("/v1/prune", {"older_than_seconds": 86400}).json()["removed_runs"] == 0
+        assert known() == {ended, live}
+        assert daemon.post("/v1/prune", {"older_than_seconds": 0}).json()["removed_runs"] == 1
+        assert known() == {live}
+        assert daemon.get(f"/v1/runs/{ended}").status == 404
+        assert daemon.post("/v1/prune", {}).status == 400
+
+
+def test_a_model_that_is_removed_stays_away():
+    record = pathlib.Path(__file__).parents[1] / "fixtures/record/squad_mini.jsonl"
+    steps = [{"type": "step", "record": json.loads(line)}
+             for line in record.read_text().splitlines()]
+
+    def models():
+        return [model["fingerprint"] for model in daemon.get("/v1/models").json()["models"]]
+
+    with Daemon() as daemon:
+        assert daemon.events(daemon.register(fingerprint="f"), *steps).status == 200
+        assert models() == ["f"]
+        for known in (["f"], []):
+            assert daemon.stop() == 0
+            daemon.start()
+            assert models() == known
+            reply = pudicad.ask(daemon.socket, "DELETE", "/v1/models/f")
+            assert reply.status == (200 if known else 404)
+            assert models() == []
+
+
 def test_sighup_reloads_and_refuses_a_bad_file():
     with Daemon(config={"run_timeout_seconds": 15, "groups": {"g": 1000}}) as daemon:
         assert daemon.get("/v1/runs").json()["groups"][0]["total_bytes"] == 1000
@@ -122,6 +160,19 @@ def test_sighup_reloads_and_refuses_a_bad_file():
         wait_for("the new file in the log", lambda: "configuration reloaded" in daemon.log)
         assert timeout() == 7
         assert daemon.get("/v1/runs").json()["groups"][0]["total_bytes"] == 2000
+        assert "from the next start on" not in daemon.log
+        daemon.write_config({"run_timeout_seconds": 7, "database": "/elsewhere", "limits": {
+            "runs": len(daemon.get("/v1/runs").json()["runs"]), "body_bytes": 2048,
+            "ended_runs": 0, "connections": 8, "database_bytes": "1MiB"}})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_for("the limits", lambda: daemon.log.count("configuration reloaded") == 2)
+        assert daemon.post("/v1/runs", pudicad.DESCRIPTION).status == 503
+        assert daemon.post("/v1/runs", {"x": "x" * 3000}).status == 413
+        assert "limits.database_bytes counts from the next start on" in daemon.log
+        assert "configuration: database " not in daemon.log  # the command line's counts
+        daemon.write_config({"run_timeout_seconds": 7})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_for("the defaults", lambda: daemon.log.count("configuration reloaded") == 3)
         daemon.write_config("{not json")
         daemon.process.send_signal(signal.SIGHUP)
         wait_for("the refusal in the log", lambda: "configuration refused" in daemon.log)

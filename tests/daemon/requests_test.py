@@ -140,21 +140,6 @@ def test_slow_clients_are_cut_off_and_others_served(daemon):
         connection.close()
 
 
-def test_connections_beyond_the_limit_are_refused():
-    with Daemon(config={"limits": {"connections": 8}}) as small:
-        waiting = [pudicad.connect(small.socket) for _ in range(8)]
-
-        def refused():
-            return pudicad.ask(small.socket, "GET", "/v1/version")
-
-        reply = wait_for("a refusal",
-                         lambda: (lambda r: r if r.status == 503 else None)(refused()))
-        assert error_code(reply) == "unavailable"
-        for connection in waiting:
-            connection.close()
-        wait_for("room again", lambda: refused().status == 200)
-
-
 def test_runs_beyond_the_limit_are_refused():
     with Daemon(config={"limits": {"runs": 2}}) as small:
         small.register("a")

@@ -161,6 +161,18 @@ TEST_F(RunRegistryTest, WaitingPollGetsTheCommandAtOnce) {
   EXPECT_EQ(seen.size(), 1U);
 }
 
+TEST_F(RunRegistryTest, WaitEndsOnceWhoAskedIsGone) {
+  const std::string id = add("a");
+  std::stop_source gone;
+  std::thread poll([&] {
+    const auto none = registry.commands(id, 0, std::chrono::seconds(30), gone.get_token());
+    EXPECT_THAT(none.value(), IsEmpty());
+  });
+  gone.request_stop();
+  poll.join();
+  EXPECT_TRUE(registry.find(id)->summary.live());
+}
+
 TEST_F(RunRegistryTest, StopEndsEveryWait) {
   const std::string id = add("a");
   std::thread poll(

@@ -100,6 +100,10 @@ TEST(Store, KeepsPlansAndModels) {
   ASSERT_EQ(store->models()->size(), 2U);
   EXPECT_EQ(store->models()->front().fingerprint, "f1");
   EXPECT_EQ(store->model("f3").error().code, ErrorCode::kNotFound);
+  ASSERT_TRUE(store->remove_model("f1"));
+  ASSERT_TRUE(store->remove_model("f3")) << "which never was";
+  EXPECT_EQ(store->model("f1").error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(store->model("f2"));
 }
 
 TEST(Store, KeepsTheLastStepsOfARun) {

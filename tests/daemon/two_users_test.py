@@ -241,6 +241,8 @@ def test_a_group_shares_a_daemon_and_not_its_runs(shared):
         assert message_of(refused) == (f"run {run} belongs to user ada, and you are user bob; "
                                        "expected its owner, or keeper, who runs pudicad, or root")
     assert shared.ask(BOB, "PUT", "/v1/groups/g", {"total": "1GiB"}).status == 403
+    assert shared.ask(BOB, "POST", "/v1/prune", {"older_than_seconds": 0}).status == 403
+    assert shared.ask(BOB, "DELETE", "/v1/models/any").status == 403
     seen = shared.ask(BOB, "GET", f"/v1/runs/{run}").json()
     assert seen["state"] == "registered" and seen["budget_pending_bytes"] is None
 

@@ -101,6 +101,17 @@ TEST_F(DaemonLinkTest, SendsAtOnceWhatIsUrgent) {
   EXPECT_THAT(daemon_.events<NeedEvent>(), SizeIs(1));
 }
 
+TEST_F(DaemonLinkTest, ARunThatHasBegunSaysSoWheneverItRegisters) {
+  daemon_.intercept([](const std::string&) { return nobody(); });
+  link_->pump();
+  mailbox_.take_budget();  // at the beginning of each step
+  mailbox_.take_budget();
+  daemon_.intercept({});
+  pump_until(now_ + seconds(30));
+  ASSERT_THAT(daemon_.registrations(), SizeIs(1));
+  EXPECT_EQ(daemon_.registrations()[0].steps_done, 2);
+}
+
 TEST_F(DaemonLinkTest, AnIdleRunSendsHeartbeatsOnly) {
   link_->pump();
   pump_until(now_ + seconds(26));

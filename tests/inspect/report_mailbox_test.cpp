@@ -2,6 +2,8 @@
 // seldom.
 #include "inspect/report_mailbox.h"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace pudica {
@@ -50,7 +52,7 @@ TEST_F(ReportMailboxTest, WhatIsPutBackGoesFirstAndTheLatestOfEachKindStays) {
 TEST_F(ReportMailboxTest, ASnapshotIsWantedAfterTheFirstStepAndThenWhenPlansChange) {
   mailbox_.add_step(step_event(1, false));
   EXPECT_FALSE(mailbox_.wants_snapshot(now_)) << "nobody to send it to";
-  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15});
+  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15}, {});
   EXPECT_TRUE(mailbox_.wants_snapshot(now_));
   mailbox_.put_snapshot("{}", now_);
   mailbox_.take_outgoing();
@@ -63,7 +65,7 @@ TEST_F(ReportMailboxTest, ASnapshotIsWantedAfterTheFirstStepAndThenWhenPlansChan
 }
 
 TEST_F(ReportMailboxTest, AModelIsWantedWhenSomethingWasLearned) {
-  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15});
+  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15}, {});
   mailbox_.add_step(step_event(1, false));
   EXPECT_FALSE(mailbox_.wants_model(now_));
   mailbox_.add_step(step_event(2, true));
@@ -78,7 +80,7 @@ TEST_F(ReportMailboxTest, AModelIsWantedWhenSomethingWasLearned) {
 
 TEST_F(ReportMailboxTest, ANewRegistrationWantsEverythingAgain) {
   const Registration registration{"a", 1, std::nullopt, std::nullopt, 5, 15};
-  mailbox_.registered(registration);
+  mailbox_.registered(registration, {});
   mailbox_.add_step(step_event(1, true));
   mailbox_.put_snapshot("{}", now_);
   mailbox_.put_model("m", now_);
@@ -86,7 +88,7 @@ TEST_F(ReportMailboxTest, ANewRegistrationWantsEverythingAgain) {
   mailbox_.take_outgoing();
   mailbox_.expire(mailbox_.session()->epoch);
   EXPECT_FALSE(mailbox_.wants_snapshot(now_));
-  mailbox_.registered(registration);
+  mailbox_.registered(registration, {});
   EXPECT_TRUE(mailbox_.wants_snapshot(now_));
   EXPECT_TRUE(mailbox_.wants_model(now_));
   EXPECT_EQ(mailbox_.take_outgoing().need, Bytes(9));
@@ -94,7 +96,7 @@ TEST_F(ReportMailboxTest, ANewRegistrationWantsEverythingAgain) {
 
 // A run of a group that needs less for a while is to lend: its daemon must hear of it.
 TEST_F(ReportMailboxTest, NeedsThatFallAreToldWithTheStepsAndRisesAtOnce) {
-  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15});
+  mailbox_.registered({"a", 1, std::nullopt, std::nullopt, 5, 15}, {});
   mailbox_.take_outgoing();
   mailbox_.put_need(Bytes(9));
   EXPECT_TRUE(mailbox_.urgent());
@@ -111,14 +113,56 @@ TEST_F(ReportMailboxTest, NeedsThatFallAreToldWithTheStepsAndRisesAtOnce) {
 
 TEST_F(ReportMailboxTest, CommandsOfAnOldRegistrationAreNotTaken) {
   const Registration registration{"a", 1, std::nullopt, std::nullopt, 5, 15};
-  mailbox_.registered(registration);
+  mailbox_.registered(registration, {});
   const std::uint64_t old = mailbox_.session()->epoch;
-  mailbox_.registered(registration);
+  mailbox_.registered(registration, {});
   const SetBudgetCommand budget{Bytes(5), "operator"};
   mailbox_.deliver(old, 3, &budget);
   EXPECT_FALSE(mailbox_.take_budget().has_value());
   mailbox_.expire(old);
   EXPECT_TRUE(mailbox_.session().has_value());
+}
+
+// The new daemon gives the same number to another order, and would take this for its answer.
+TEST_F(ReportMailboxTest, NumbersOfADaemonBeforeThisOneAreNotTold) {
+  const Registration registration{"a", 1, std::nullopt, std::nullopt, 5, 15};
+  const SetBudgetCommand budget{Bytes(5), "group"};
+  const auto told = [this] {
+    std::vector<std::uint64_t> numbers;
+    for (const RunEvent& event : mailbox_.take_outgoing().events) {
+      numbers.push_back(std::get<BudgetEvent>(event).seq);
+    }
+    return numbers;
+  };
+  mailbox_.registered(registration, {});
+  mailbox_.deliver(mailbox_.session()->epoch, 3, &budget);
+  const auto order = mailbox_.take_budget();
+  mailbox_.add_budget({order->seq, 7, order->budget_bytes});
+  EXPECT_EQ(told(), std::vector<std::uint64_t>{3}) << "where the daemon is the same";
+  mailbox_.add_budget({order->seq, 7, order->budget_bytes});
+  RunDescription begun;
+  begun.steps_done = 1;
+  mailbox_.registered(registration, begun);
+  EXPECT_EQ(told(), std::vector<std::uint64_t>{0}) << "waited to be sent";
+  mailbox_.deliver(mailbox_.session()->epoch, 3, &budget);
+  mailbox_.take_budget();
+  mailbox_.registered(registration, begun);
+  mailbox_.add_budget({3, 8, Bytes(5)});
+  EXPECT_EQ(told(), std::vector<std::uint64_t>{0}) << "taken before, in effect after";
+}
+
+TEST_F(ReportMailboxTest, OwnBudgetIsToldWhereTheRunBeganWithoutAnAnswer) {
+  RunDescription said;
+  said.budget_bytes = Bytes(900);
+  EXPECT_EQ(mailbox_.steps_begun(), 0);
+  mailbox_.take_budget();  // a step begins while the registration is on its way
+  EXPECT_EQ(mailbox_.steps_begun(), 1);
+  mailbox_.registered({"a", 1, Bytes(100), std::nullopt, 5, 15}, said);
+  const auto outgoing = mailbox_.take_outgoing();
+  ASSERT_EQ(outgoing.events.size(), 1U);
+  EXPECT_EQ(std::get<BudgetEvent>(outgoing.events[0]).budget_bytes, Bytes(900));
+  EXPECT_EQ(std::get<BudgetEvent>(outgoing.events[0]).seq, 0U);
+  EXPECT_EQ(mailbox_.take_budget()->budget_bytes, Bytes(100));
 }
 
 }  // namespace

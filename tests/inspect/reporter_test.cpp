@@ -215,6 +215,11 @@ TEST(Reporter, ReturnsToADaemonThatWasRestarted) {
   }
   EXPECT_EQ(daemon.registrations().back().resume, "k3v9q2");
   EXPECT_EQ(reporter->status().reconnects, 5);
+  EXPECT_FALSE(daemon.registrations().front().instance.empty());
+  EXPECT_EQ(daemon.registrations().back().instance, daemon.registrations().front().instance);
+  const auto other = Reporter::start(options_for(daemon));
+  ASSERT_TRUE(other->wait_registered(seconds(10)));
+  EXPECT_NE(daemon.registrations().back().instance, daemon.registrations().front().instance);
 }
 
 TEST(Reporter, AForkedChildLeavesItAlone) {

@@ -47,14 +47,6 @@ std::string budget_text(const Json& run) {
   return bytes_text(budget) + (pending ? " -> " + bytes_text(pending) : "");
 }
 
-// Of the budget, what the largest peak took.
-std::optional<double> budget_used(const Json& run) {
-  const auto budget = number(run, "budget_bytes");
-  const auto peak = number(run, "peak_bytes");
-  if (!budget || !peak || *budget <= 0) return std::nullopt;
-  return *peak / *budget;
-}
-
 Cell bar_cell(const std::optional<double>& used, std::size_t width, const Style& style) {
   if (!used) return {kNothing, Colour::kDim};
   const std::string percent = fmt::format(" {:>3.0f} %", *used * 100);
@@ -120,8 +112,8 @@ Facts memory_facts(const Json& run, const RunView& view) {
   const std::string group = text(run, "group");
   if (!group.empty()) budget += ", group " + clipped(sanitised(group, style), kNameWidth, style);
   std::string peak = bytes_text(integer(run, "peak_bytes"));
-  if (const auto used = budget_used(run)) {
-    peak += "  " + bar_cell(used, kLongBarWidth, style).text;
+  if (const auto used = number(run, "budget_used")) {
+    peak += "  " + bar_cell(used, kLongBarWidth, style).text + " of its step's budget at most";
   }
   Facts facts{{"Budget", budget}, {"Largest peak", peak}};
   if (const auto host = integer(run, "host_peak_bytes"); host && *host > 0) {
@@ -135,10 +127,11 @@ Facts memory_facts(const Json& run, const RunView& view) {
                                   " of them learning");
   facts.emplace_back(
       "Step time", duration_text(number(run, "step_seconds_median")) + " (median of the last 128)");
-  facts.emplace_back("Recomputed", percent_text(number(run, "recomputed_share")) +
-                                       " of layer calls, " +
-                                       count_text(integer(run, "revocations")) + " revocations, " +
-                                       count_text(integer(run, "overruns")) + " overruns");
+  facts.emplace_back(
+      "Recomputed", percent_text(number(run, "recomputed_share")) + " of the time of steps (" +
+                        percent_text(number(run, "recomputed_calls_share")) + " of layer calls), " +
+                        count_text(integer(run, "revocations")) + " revocations, " +
+                        count_text(integer(run, "overruns")) + " overruns");
   facts.emplace_back("Plan cache", count_text(integer(run, "cache.plans")) + " plans, " +
                                        count_text(integer(run, "cache.hits")) + " hits, " +
                                        count_text(integer(run, "cache.misses")) + " misses");
@@ -180,7 +173,9 @@ const std::vector<std::string>& run_fields() {
                                                 "user",
                                                 "pid",
                                                 "started_at",
-                                                "last_seen_at"};
+                                                "last_seen_at",
+                                                "budget_used",
+                                                "recomputed_calls_share"};
   return kFields;
 }
 
@@ -206,7 +201,7 @@ void print_run_table(std::ostream& out, const Json& runs, const RunView& view) {
                {step_text(run)},
                {budget_text(run)},
                {bytes_text(integer(run, "peak_bytes"))},
-               bar_cell(budget_used(run), kBarWidth, style),
+               bar_cell(number(run, "budget_used"), kBarWidth, style),
                {duration_text(number(run, "step_seconds_median"))},
                {percent_text(number(run, "recomputed_share"))},
                {count_text(integer(run, "revocations"))},

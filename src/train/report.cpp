@@ -55,7 +55,9 @@ std::string table_row(const json& policy, std::size_t index) {
   row += cell(warmup ? fmt::format("{:+.1f} steps", *warmup) : "-");
   row += cell(bytes_text(policy, "peak_bytes"));
   row += cell(percent_text(used), used && *used > 1);
-  row += cell(percent_text(number(policy, "recomputed_share")));
+  const auto calls = number(policy, "recomputed_calls_share");
+  row += cell(percent_text(number(policy, "recomputed_share")) +
+              (calls ? " (" + percent_text(calls) + ")" : ""));
   row += cell(policy["revocations"].dump());
   row += cell(prediction_text(policy["prediction"]));
   row += fmt::format("<td><code>{}</code></td>",

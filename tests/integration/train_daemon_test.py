@@ -72,7 +72,10 @@ def test_what_the_daemon_says_is_what_the_run_measured(train, daemon):
     assert run["overruns"] == policy["overruns"] == 0
     assert run["dropped_records"] == 0
     assert run["cache"] == policy["cache"]
-    assert run["recomputed_share"] == pytest.approx(policy["recomputed_share"])
+    # The trainer's clock has the whole step, the hook layer's what is between its two ends.
+    assert run["recomputed_share"] == pytest.approx(policy["recomputed_share"], rel=0.2)
+    assert run["recomputed_calls_share"] == pytest.approx(policy["recomputed_calls_share"])
+    assert run["budget_used"] == policy["budget_used"]
     assert "--daemon" in run["command"] and "--worker" not in run["command"]
     steps = daemon.get("/v1/runs/" + run["id"])["steps"]
     assert [step["step"] for step in steps] == list(range(1, RUN["steps"] + 1)), "from the first"

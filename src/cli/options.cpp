@@ -106,11 +106,20 @@ class Declaration {
 
   void declare_steering() {
     auto* sub = command("budget", "Set a run's budget, from its next step on",
-                        "  pudica budget train 18GiB\n  pudica budget k3v9q2 629145600\n");
+                        "  pudica budget train 18GiB\n"
+                        "  pudica budget train 16GiB --dry-run\n"
+                        "  pudica budget k3v9q2 629145600 --no-wait\n");
     sub->add_option("RUN", arguments_.run, "a run's id or name")->required()->type_name("");
     sub->add_option("BYTES", arguments_.budget, "600MiB, 1.5GB or an integer")
         ->required()
         ->type_name("");
+    sub->add_option("--wait", arguments_.wait_seconds,
+                    "seconds to wait for the first step under it; default: 30")
+        ->check(CLI::Range(0.0, 86400.0))
+        ->type_name("SECONDS");
+    sub->add_flag_callback(
+        "--no-wait", [this] { arguments_.wait_seconds = 0; }, "do not wait for the step");
+    sub->add_flag("--dry-run", arguments_.dry_run, "tell what it would cost, change nothing");
 
     sub = command("group", "Budget groups: show them, or set a group's total",
                   "  pudica group                 all groups\n"

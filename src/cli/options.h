@@ -27,6 +27,8 @@ struct Arguments {
   std::string device = "cpu";
   std::string shell;
   double interval_seconds = 1;
+  double wait_seconds = 30;  // of `budget`: for the step; 0: not at all
+  bool dry_run = false;
   bool all = false;
   bool once = false;
   bool steps = false;

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 
 import jsonschema
 import pytest
@@ -157,7 +158,8 @@ def test_models_are_listed(cli, training):
 
 
 def test_a_budget_is_taken_up(cli, training):
-    assert cli("budget", "train", "36MiB").code == 0
+    asked = cli("budget", "train", "36MiB", "--no-wait")
+    assert asked.code == 0, asked.stderr
     commands = training.ask("GET", f"/v1/runs/{training.id}/commands?after=0&wait=0")["commands"]
     budget = next(command for command in commands if command["type"] == "set_budget")
     assert budget["budget_bytes"] == 36 << 20
@@ -172,6 +174,28 @@ def test_a_budget_is_taken_up(cli, training):
     change = cli("status", "train", "--json").json["runs"][0]["budgets"][-1]
     assert change["step"] == 31 and change["measured_bytes"] == record["measured_bytes"]
     assert "36.0 MiB" in cli.shown("status", "train")
+
+
+# Below its floor the run takes that: what the daemon was asked for is not what is printed.
+def test_budget_tells_what_the_run_made_of_it(cli, training):
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(cli("budget", "train", "10MiB",
+                                                                "--wait", "60")))
+    asking.start()
+    ask = f"/v1/runs/{training.id}/commands?after=0&wait=20"
+    order = next(command for command in training.ask("GET", ask)["commands"]
+                 if command["type"] == "set_budget")
+    record = {**training.records[-1], "step": 31, "budget_bytes": 27_000_000,
+              "measured_bytes": 26_500_000, "recompute_seconds": 0.01}
+    training.push({"type": "budget", "seq": order["seq"], "step": 31, "budget_bytes": 27_000_000},
+                  {"type": "step", "record": record})
+    asking.join(timeout=DEADLINE_S)
+    (output,) = answers
+    assert output.code == 0, output.stderr
+    row = output.rows[0]
+    assert (row["taken_bytes"], row["measured_bytes"]) == ("27000000", "26500000")
+    assert row["step"] == "31" and float(row["recompute_seconds"]) == 0.01
+    assert "below the floor" in output.stderr
 
 
 def test_bad_input_is_exit_code_2(cli, training):

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "daemon/config_check.h"
 #include "daemon/version.h"
 
 namespace pudica::daemon {
@@ -92,6 +93,11 @@ Result<DaemonConfig> read_config(const Options& options) {
   take(options.listen, config.listen);
   take(options.log_level, config.log_level);
   if (options.allow_remote) config.allow_remote = true;
+  std::string message;
+  for (const std::string& fault : config_faults(config)) {
+    message += (message.empty() ? "pudicad: " : "\npudicad: ") + fault;
+  }
+  if (!message.empty()) return invalid_argument(message);
   return config;
 }
 

@@ -113,7 +113,7 @@ void print_menu(Session& session, const Json& menu) {
                {"MODE"},
                {"FREES", true},
                {"EXTRA TIME", true},
-               {"WHAT", false, true, 3}});
+               {"WHAT", false, true, 0, true}});
   for (const Json& item : menu) {
     const std::string mode = text(item, "mode");
     table.add({{sanitised(text(item, "class"), style)},
@@ -145,7 +145,7 @@ void print_explanation(Session& session, const Json& answer) {
                {"HOLDS", true},
                {"KEPT IT HOLDS", true, false, 1},
                {"EXTRA TIME", true},
-               {"WHY", false, true, 3}});
+               {"WHY", false, true, 0, true}});
   for (const Json& layer : list(answer, "layers")) {
     const std::string mode = text(layer, "mode");
     table.add({{count_text(integer(layer, "layer"))},

@@ -32,6 +32,12 @@ class Declaration {
         ->type_name("PATH");
     app_->add_flag("--json", arguments.json, "print JSON");
     app_->add_flag("--no-color", arguments.no_color, "no colours, as with NO_COLOR set");
+    app_->add_flag("--no-trunc", arguments.no_trunc, "cut nothing, however wide a table becomes");
+    app_->add_option("--timeout", arguments.timeout_seconds,
+                     "seconds to wait for the daemon's answer; default: 1.5 until it shows that it "
+                     "lives, then 30")
+        ->check(CLI::Range(0.01, 3600.0))
+        ->type_name("SECONDS");
     app_->add_flag("--version", version_, "print the version");
     declare_runs();
     declare_steering();

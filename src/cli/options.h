@@ -15,6 +15,8 @@ struct Arguments {
   std::string socket;   // empty: the usual place
   bool json = false;
   bool no_color = false;
+  bool no_trunc = false;       // tables as wide as they are
+  double timeout_seconds = 0;  // for the daemon; 0: as it takes (cli/daemon.h)
 
   std::string run;    // empty: the only one
   std::string shape;  // "12x384" or "batch=12,source=384"

@@ -15,6 +15,11 @@ constexpr std::size_t kLongBarWidth = 30;
 constexpr std::size_t kNameWidth = 32;
 constexpr std::size_t kChangesShown = 12;
 
+// Of names of others, unless nothing is to be cut.
+std::size_t name_width(const Style& style) {
+  return style.width >= kUnboundedWidth ? kUnboundedWidth : kNameWidth;
+}
+
 std::string safe(const Json& object, std::string_view path, const Style& style) {
   const std::string value = text(object, path);
   return value.empty() ? kNothing : sanitised(value, style);
@@ -110,7 +115,8 @@ Facts memory_facts(const Json& run, const RunView& view) {
   const std::string source = text(run, "budget_source");
   if (!source.empty()) budget += ", set by the " + sanitised(source, style);
   const std::string group = text(run, "group");
-  if (!group.empty()) budget += ", group " + clipped(sanitised(group, style), kNameWidth, style);
+  if (!group.empty())
+    budget += ", group " + clipped(sanitised(group, style), name_width(style), style);
   std::string peak = bytes_text(integer(run, "peak_bytes"));
   if (const auto used = number(run, "budget_used")) {
     peak += "  " + bar_cell(used, kLongBarWidth, style).text + " of its step's budget at most";
@@ -141,7 +147,7 @@ Facts memory_facts(const Json& run, const RunView& view) {
 void add_last_step(const Json& run, const Style& style, Facts& facts) {
   const Json* const last = find(run, "last");
   if (last == nullptr || !last->is_object()) return;
-  facts.emplace_back("Last step", clipped(safe(*last, "key", style), kNameWidth * 2, style) +
+  facts.emplace_back("Last step", clipped(safe(*last, "key", style), 2 * name_width(style), style) +
                                       ": predicted " +
                                       bytes_text(integer(*last, "predicted_bytes")) +
                                       ", measured " + bytes_text(integer(*last, "measured_bytes")) +
@@ -195,8 +201,8 @@ void print_run_table(std::ostream& out, const Json& runs, const RunView& view) {
                {"GROUP", false, true, 7},
                {"SEEN", true, false, 6}});
   for (const Json& run : runs) {
-    table.add({{clipped(safe(run, "id", style), kNameWidth, style)},
-               {clipped(safe(run, "name", style), kNameWidth, style)},
+    table.add({{clipped(safe(run, "id", style), name_width(style), style)},
+               {clipped(safe(run, "name", style), name_width(style), style)},
                {state_text(run, style), state_colour(text(run, "state"))},
                {step_text(run)},
                {budget_text(run)},
@@ -205,8 +211,8 @@ void print_run_table(std::ostream& out, const Json& runs, const RunView& view) {
                {duration_text(number(run, "step_seconds_median"))},
                {percent_text(number(run, "recomputed_share"))},
                {count_text(integer(run, "revocations"))},
-               {clipped(safe(run, "policy", style), kNameWidth, style)},
-               {clipped(safe(run, "group", style), kNameWidth, style)},
+               {clipped(safe(run, "policy", style), name_width(style), style)},
+               {clipped(safe(run, "group", style), name_width(style), style)},
                {recent_text(run, view)}});
   }
   table.print(out, style);
@@ -223,7 +229,7 @@ void print_group_table(std::ostream& out, const Json& groups, const Style& style
     const auto assigned = number(group, "assigned_bytes");
     std::optional<double> used;
     if (total && assigned && *total > 0) used = *assigned / *total;
-    table.add({{clipped(safe(group, "name", style), kNameWidth, style)},
+    table.add({{clipped(safe(group, "name", style), name_width(style), style)},
                {bytes_text(integer(group, "total_bytes"))},
                {bytes_text(integer(group, "assigned_bytes"))},
                bar_cell(used, kBarWidth, style),

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import socket
+import time
 
 import jsonschema
 import pytest
@@ -265,6 +266,63 @@ def test_hostile_strings_reach_no_terminal(cli, daemon, words):
     piped = cli(*words).stdout.replace("\t", " ")
     assert not control_characters(piped)
     assert cli(*words, "--json").stdout.isascii()
+
+
+LONG_WHY = "recomputed: frees " + "1.5 MiB for 4.1 ms; " * 20 + "and that is the end of it"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_reason_of_a_layer_is_never_cut(cli, daemon, columns):
+    answer = api_example("explain")
+    answer["layers"][0]["why"] = LONG_WHY
+    daemon.override["/v1/runs/k3v9q2/explain"] = (200, json.dumps(answer).encode())
+    shown = cli.shown("explain", "12x384", "--no-color", columns=columns)
+    layers = shown.split("WHY", 1)[1].split("Selective modes")[0]
+    assert " ".join(LONG_WHY.split()) in " ".join(
+        word for word in layers.split() if word not in ("0", "encoder", "full", "1000", "B"))
+    assert max(len(line) for line in layers.splitlines()) <= max(columns, 70)
+
+
+def test_no_trunc_cuts_nothing(cli, daemon):
+    daemon.runs = [a_run(name="n" * 300)]
+    assert "n" * 300 not in cli.shown("status", columns=80)
+    assert "n" * 300 in cli.shown("status", "--no-trunc", columns=80)
+
+
+class HungDaemon:
+    """A socket that takes connections and never answers."""
+
+    def __init__(self, folder):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.path = str(folder / "hung.sock")
+        self.socket.bind(self.path)
+        self.socket.listen(64)
+
+
+@pytest.fixture
+def hung(folder):
+    daemon = HungDaemon(folder)
+    yield daemon
+    daemon.socket.close()
+
+
+# It took 30 seconds; the limits here are for a machine under load.
+@pytest.mark.parametrize("words", [
+    ["status"], ["status", "train"], ["plans"], ["explain", "12x384"], ["estimate", "12x384"],
+    ["models"], ["budget", "train", "1GiB"], ["group"], ["group", "g", "1GiB"], ["top", "--once"],
+    ["report", "train"], ["doctor"]])
+def test_a_daemon_that_hangs_is_told_at_once(hung, words):
+    began = time.monotonic()
+    output = Cli(hung.path)(*words)
+    assert time.monotonic() - began < 8
+    assert output.code == 3, output
+    assert "1500 ms" in output.stderr + output.stdout
+
+
+def test_the_time_to_wait_is_the_users(hung):
+    output = Cli(hung.path)("--timeout", "0.05", "status")
+    assert output.code == 3 and "more than 50 ms" in output.stderr
+    assert Cli(hung.path)("--timeout", "0", "status").code == 2
 
 
 def test_names_that_are_not_utf8_are_shown(cli, daemon):

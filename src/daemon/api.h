@@ -11,6 +11,7 @@
 
 #include "daemon/api_reply.h"
 #include "daemon/archive.h"
+#include "daemon/asked_run.h"
 #include "daemon/budget_desk.h"
 #include "daemon/clock.h"
 #include "daemon/run_models.h"
@@ -85,6 +86,12 @@ class Api {
     ApiReply refusal;
   };
   Found find(const std::string& id_or_name) const;
+  // The same, and runs that only the store knows of.
+  struct Asked {
+    std::optional<AskedRun> run;
+    ApiReply refusal;
+  };
+  Asked find_asked(const std::string& id_or_name) const;
   void take_in(const RunSummary& run, const EventBatch& batch);
   void save(const std::string& id);
 

@@ -136,7 +136,13 @@ RunSummary RunState::summary() const {
 }
 
 RunDetail RunState::detail_without_steps() const {
-  return {summary(), {}, {budgets_.begin(), budgets_.end()}, snapshot_, model_};
+  return {summary(),
+          {},
+          {budgets_.begin(), budgets_.end()},
+          snapshot_,
+          model_,
+          model_step_,
+          snapshot_budget_bytes_};
 }
 
 RunDetail RunState::detail() const {
@@ -184,6 +190,7 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
 
 void RunState::on(const SnapshotEvent& event, std::int64_t /*unix_seconds*/) {
   snapshot_ = std::make_shared<const std::string>(event.snapshot);
+  snapshot_budget_bytes_ = summary_.budget_bytes;
   summary_.snapshot = event.fields;
   if (event.fields.base_bytes > Bytes(0)) summary_.base_bytes = event.fields.base_bytes;
   if (!summary_.step) return;  // registered, until its first step
@@ -193,6 +200,7 @@ void RunState::on(const SnapshotEvent& event, std::int64_t /*unix_seconds*/) {
 
 void RunState::on(const ModelEvent& event, std::int64_t /*unix_seconds*/) {
   model_ = std::make_shared<const std::string>(event.state);
+  model_step_ = summary_.step;
 }
 
 void RunState::on(const BudgetEvent& event, std::int64_t unix_seconds) {

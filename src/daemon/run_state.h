@@ -86,7 +86,7 @@ struct RunSummary {
   std::optional<double> step_seconds_median;
   std::optional<double> recomputed_share;        // of the time of steps
   std::optional<double> recomputed_calls_share;  // of layer calls
-  std::int64_t steps = 0;  // seen by the daemon
+  std::int64_t steps = 0;                        // seen by the daemon
   std::int64_t learning_steps = 0;
   std::int64_t revocations = 0;
   std::int64_t overruns = 0;
@@ -102,6 +102,8 @@ struct RunDetail {
   std::vector<BudgetChange> budgets;
   std::shared_ptr<const std::string> snapshot;  // nullptr: none yet
   std::shared_ptr<const std::string> model;     // learned state; nullptr: none yet
+  std::optional<std::uint64_t> model_step;      // the last one before it came
+  std::optional<Bytes> snapshot_budget_bytes;   // in effect when it came
 };
 
 // Not thread-safe: its owner locks.
@@ -148,6 +150,8 @@ class RunState {
   double timed_seconds_ = 0;      // and what these took
   std::shared_ptr<const std::string> snapshot_;
   std::shared_ptr<const std::string> model_;
+  std::optional<std::uint64_t> model_step_;
+  std::optional<Bytes> snapshot_budget_bytes_;
 };
 
 }  // namespace pudica::daemon

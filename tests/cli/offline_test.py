@@ -108,6 +108,19 @@ def test_replay_refuses_what_it_cannot_use(tmp_path):
         assert output.code == 2 and text in output.stderr, output.stderr
 
 
+@pytest.mark.parametrize("content, expected", [
+    ({"policy": "pudcia"}, "policy: unknown policy 'pudcia'"),
+    ({"policy": "every_n:n=0"}, "policy: "),
+    ({"daemon": {"socket": "x" * 200}}, "a path of 200 characters, expected at most 107")])
+def test_config_check_refuses_what_a_start_refuses(tmp_path, content, expected):
+    file = tmp_path / "pudica.json"
+    file.write_text(json.dumps(content))
+    output = cli("config", "check", str(file))
+    assert output.code == 2 and expected in output.stderr, output.stderr
+    file.write_text(json.dumps({"policy": "mimose:rule=code"}))
+    assert cli("config", "check", str(file)).code == 0
+
+
 def test_config_check_prints_origins_or_every_error(tmp_path):
     good = tmp_path / "good.json"
     good.write_text('{"budget": "600MiB", "warmup": {"max_steps": 12}}')

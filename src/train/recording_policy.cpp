@@ -22,6 +22,7 @@ StepDecision RecordingPolicy::begin_step(const StepContext& context) {
 
 void RecordingPolicy::end_step(const StepOutcome& outcome) {
   ++step_;
+  recomputed_.step_seconds = outcome.seconds;
   if (outcome.plan) {
     recomputed_.calls =
         recomputed_calls(planned_modes(*outcome.plan, structure_), outcome.revocations);

@@ -19,6 +19,7 @@ class RecordingPolicy final : public Policy {
   // What running layers again was, in the step that ended last: see inspect/recomputation.h.
   struct Recomputed {
     std::int64_t calls = 0;
+    double step_seconds = 0;  // of the step, by the same clock
     std::optional<double> seconds;
   };
 

@@ -149,7 +149,7 @@ std::optional<double> recomputed_share_of(const std::vector<StepRow>& rows) {
   for (const auto& row : rows) {
     if (!row.recompute_seconds) continue;
     again += *row.recompute_seconds;
-    all += row.seconds;
+    all += row.handle_seconds;
   }
   return recomputed_share(again, all);
 }
@@ -207,6 +207,7 @@ nlohmann::json to_json(const StepRow& row) {
           {"shape", row.shape},
           {"seconds", row.seconds},
           {"cpu_seconds", row.cpu_seconds},
+          {"handle_seconds", row.handle_seconds},
           {"recompute_seconds", or_null(row.recompute_seconds)},
           {"loss", std::isfinite(row.loss) ? json(row.loss) : json()},
           {"peak_bytes", row.peak.count()},
@@ -232,10 +233,11 @@ Result<StepRow> step_row_from_json(const nlohmann::json& object) {
   for (const auto& outcome :
        {read_field(object, "step", row.step), read_field(object, "shape", row.shape),
         read_field(object, "seconds", row.seconds),
-        read_field(object, "cpu_seconds", row.cpu_seconds), read_field(object, "peak_bytes", peak),
-        read_field(object, "predicted_bytes", predicted), read_field(object, "bound", row.bound),
-        read_field(object, "budget_bytes", budget), read_field(object, "base_bytes", base),
-        read_field(object, "revocations", row.revocations),
+        read_field(object, "cpu_seconds", row.cpu_seconds),
+        read_field(object, "handle_seconds", row.handle_seconds),
+        read_field(object, "peak_bytes", peak), read_field(object, "predicted_bytes", predicted),
+        read_field(object, "bound", row.bound), read_field(object, "budget_bytes", budget),
+        read_field(object, "base_bytes", base), read_field(object, "revocations", row.revocations),
         read_field(object, "overrun", row.overrun),
         read_field(object, "recomputed_layers", row.recomputed_layers),
         read_field(object, "layer_calls", row.layer_calls),

@@ -21,7 +21,10 @@ struct StepRow {
   std::string shape;      // "4x512"
   double seconds = 0;
   double cpu_seconds = 0;
-  std::optional<double> recompute_seconds;  // of `seconds`: inspect/recomputation.h
+  // Between begin_step and end_step by the handle's clock, and of that what running layers again
+  // took (inspect/recomputation.h): what records and the daemon are told.
+  double handle_seconds = 0;
+  std::optional<double> recompute_seconds;
   double loss = 0;
   Bytes peak{0};
   Bytes predicted{0};  // 0: no prediction

@@ -208,6 +208,7 @@ nlohmann::json WorkerSession::step(std::int64_t index) {
   StepRow row = run_->step(index);
   ++steps_done_;
   row.recomputed_layers = recording_->recomputed().calls;
+  row.handle_seconds = recording_->recomputed().step_seconds;
   row.recompute_seconds = recording_->recomputed().seconds;
   remember(row);
   if (controller_ && run_->last_report().plan) {

@@ -47,6 +47,7 @@ TEST(StepRow, SurvivesTheWayThroughJson) {
   row.shape = "4x512";
   row.seconds = 0.25;
   row.cpu_seconds = 0.5;
+  row.handle_seconds = 0.24;
   row.recompute_seconds = 0.125;
   row.loss = 3.5;
   row.peak = Bytes(1LL << 40);
@@ -154,7 +155,8 @@ TEST(Summarize, CountsWhatHappened) {
 }
 
 TEST(Summarize, TheRecomputedShareIsOfTheTimeOfSteps) {
-  auto policy = sample_policy({"pudica", 2.0});
+  auto policy = sample_policy({"pudica", 100.0});
+  for (auto& row : policy.rows) row.handle_seconds = 2.0;
   policy.rows[0].recompute_seconds = 1.0;
   policy.rows[1].recompute_seconds = 0.0;
   policy.rows[2].recomputed_layers = 8;  // and does not say for how long

@@ -97,7 +97,8 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
     record = std::make_unique<std::ofstream>(setup.record_path);
     if (!*record) return file_error("cannot write --record", setup.record_path);
   }
-  session->recording_ = std::make_shared<RecordingPolicy>(session->policy_, std::move(record));
+  session->recording_ =
+      std::make_shared<RecordingPolicy>(session->policy_, "pudica-train", std::move(record));
   run.policy = session->recording_;
   const bool limited = spec->name != "none" || setup.capped;
   if (limited) {
@@ -207,9 +208,10 @@ void WorkerSession::remember(const StepRow& row) {
 nlohmann::json WorkerSession::step(std::int64_t index) {
   StepRow row = run_->step(index);
   ++steps_done_;
-  row.recomputed_layers = recording_->recomputed().calls;
-  row.handle_seconds = recording_->recomputed().step_seconds;
-  row.recompute_seconds = recording_->recomputed().seconds;
+  const RecordingPolicy::Recomputed recomputed = recording_->take_recomputed();
+  row.recomputed_layers = recomputed.calls;
+  row.handle_seconds = recomputed.step_seconds;
+  row.recompute_seconds = recomputed.seconds;
   remember(row);
   if (controller_ && run_->last_report().plan) {
     row.cache_hit = !plan_ids_.insert(run_->last_report().plan->id).second;

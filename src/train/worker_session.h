@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "inspect/recording_policy.h"
 #include "inspect/reporting_policy.h"
 #include "policy/policy_spec.h"
 #include "pudica/controller.h"
-#include "train/recording_policy.h"
 #include "train/worker_run.h"
 
 namespace pudica::train {

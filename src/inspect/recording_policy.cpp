@@ -1,27 +1,24 @@
-#include "train/recording_policy.h"
+#include "inspect/recording_policy.h"
 
 #include <utility>
 
 #include "inspect/json.h"
 #include "inspect/recomputation.h"
 
-namespace pudica::train {
+namespace pudica {
 
-RecordingPolicy::RecordingPolicy(std::shared_ptr<Policy> inner, std::unique_ptr<std::ostream> out)
-    : inner_(std::move(inner)), out_(std::move(out)) {}
+RecordingPolicy::RecordingPolicy(std::shared_ptr<Policy> inner, std::string run,
+                                 std::unique_ptr<std::ostream> out)
+    : inner_(std::move(inner)), run_(std::move(run)), out_(std::move(out)) {}
 
 void RecordingPolicy::on_structure(const StepStructure& structure) {
   structure_ = structure;
   inner_->on_structure(structure);
 }
 
-StepDecision RecordingPolicy::begin_step(const StepContext& context) {
-  recomputed_ = {};
-  return inner_->begin_step(context);
-}
-
 void RecordingPolicy::end_step(const StepOutcome& outcome) {
   ++step_;
+  recomputed_ = {};
   recomputed_.step_seconds = outcome.seconds;
   if (outcome.plan) {
     recomputed_.calls =
@@ -29,11 +26,14 @@ void RecordingPolicy::end_step(const StepOutcome& outcome) {
     recomputed_.seconds = recompute_seconds(outcome, structure_);
   }
   if (out_) {
-    *out_ << step_record_to_json(make_step_record("pudica-train", step_, outcome, structure_))
-          << '\n'
+    *out_ << step_record_to_json(make_step_record(run_, step_, outcome, structure_)) << '\n'
           << std::flush;
   }
   inner_->end_step(outcome);
 }
 
-}  // namespace pudica::train
+RecordingPolicy::Recomputed RecordingPolicy::take_recomputed() {
+  return std::exchange(recomputed_, {});
+}
+
+}  // namespace pudica

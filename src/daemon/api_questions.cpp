@@ -72,7 +72,10 @@ ApiReply Api::get_explain(const ApiRequest& request) {
   if (question->budget_bytes == asked.run->budget_bytes) {
     if (const auto held = held_plan(*asked.run, explanation->key.to_named_string())) {
       auto own = (*view)->explain(question->shape, question->budget_bytes, held->modes);
-      if (own) explanation = std::move(own);
+      if (own) {
+        take_held_plan(*own, *held);
+        explanation = std::move(own);
+      }
     }
   }
   ApiReply reply;

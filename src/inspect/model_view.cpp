@@ -76,6 +76,12 @@ void take_held_plan(Estimate& estimate, const HeldPlan& plan) {
   estimate.upper_peak_bytes = std::max(estimate.upper_peak_bytes, estimate.predicted_peak_bytes);
 }
 
+void take_held_plan(Explanation& explanation, const HeldPlan& plan) {
+  explanation.predicted_peak_bytes = plan.measured_peak_bytes.value_or(plan.predicted_peak_bytes);
+  const Bytes budget = explanation.budget_bytes;
+  explanation.fits = budget <= Bytes(0) || explanation.predicted_peak_bytes <= budget;
+}
+
 Result<ShapeEstimate> ModelView::estimated(std::string_view shape_text, Bytes budget) const {
   if (budget < Bytes(0)) {
     return invalid_argument("budget " + std::to_string(budget.count()) + ", expected 0 or more");

@@ -49,6 +49,8 @@ struct HeldPlan {
 
 // The estimate of a shape for which the run holds a plan: that plan is the one that is taken.
 void take_held_plan(Estimate& estimate, const HeldPlan& plan);
+// The explanation of that plan's modes: its peak is the one of the estimate.
+void take_held_plan(Explanation& explanation, const HeldPlan& plan);
 
 // The answer of GET /v1/runs/{id}/estimate. Never throws.
 std::string to_json(const Estimate& estimate, std::string_view run);

@@ -67,7 +67,8 @@ class Training:
         """The recorded steps, the learned state and a snapshot with one plan."""
         state = subprocess.run([STATE_OF_RECORD, str(RECORD), FINGERPRINT], check=True,
                                capture_output=True, text=True).stdout
-        plan = a_plan(key="batch=4,source=397", fits_up_to=[])
+        plan = a_plan(key="batch=4,source=397", fits_up_to=[], predicted_peak_bytes=36_846_000,
+                      measured_peak_bytes=36_847_008)
         plan["plan"].update(key=plan["key"], modes=["full", "full", "keep", "keep"])
         snapshot = {
             "schema": "pudica.snapshot/1", "state": "planning", "state_reason": "learned",
@@ -290,6 +291,9 @@ def test_a_shape_that_the_run_has_met_is_answered_as_it_was_measured(cli, traini
     assert answer["plan_id"] == plan["plan"]["id"]
     assert answer["predicted_peak_bytes"] == plan["measured_peak_bytes"]
     assert answer["modes"] == {"keep": 2, "full": 2}
+    explained = cli("explain", "4x397", "--json").json
+    for field in ("predicted_peak_bytes", "keep_all_peak_bytes", "floor_peak_bytes", "fits"):
+        assert explained[field] == answer[field], field
     assert f"as measured in the run's plan {plan['plan']['id']}" in cli.shown("estimate", "4x397")
     other = cli("estimate", "4x397", "--budget", "50MiB", "--json").json
     assert other["plan_id"] is None, "under another budget it would be another"

@@ -83,14 +83,22 @@ struct ControllerSnapshot {
 struct ShapeEstimate {
   ShapeKey shape;
   Bytes keep_all_peak_bytes{0};
-  Bytes floor_peak_bytes{0};            // the least peak any plan of the menu reaches
-  PlanPtr plan;                         // under the budget asked for
+  Bytes floor_peak_bytes{0};  // the least peak any plan of the menu reaches
+  PlanPtr plan;               // under the budget asked for
+  // What the step peaks at, at most: of the plan, by the upper bounds of what was learned. While
+  // the plan is not settled another one may be taken: then what the budget allows, or what keeping
+  // all needs at most.
+  Bytes upper_peak_bytes{0};
+  // More learning leaves the plan as it is: its peak is certain, and no mode that could be cheaper
+  // has still to be measured.
+  bool settled = false;
   std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
   bool identified = false;
   // What it rests on: the live bytes of the latest step, whether that accumulated, what is held
   // back from the budget.
   Bytes base_bytes{0};
   bool gradients_present = false;
+  Bytes returning_bytes{0};
   Bytes margin_bytes{0};
 };
 

@@ -64,6 +64,8 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   fingerprint_ = settings.fingerprint;
   budget_bytes_ = settings.budget_bytes;
   choose_policy(settings);
+  recording_ = std::make_shared<RecordingPolicy>(policy_, std::string(), nullptr);
+  policy_ = recording_;
   if (settings.daemon && controllers_) report_to_daemon(settings);
   AttachOptions attach_options;
   attach_options.budget_bytes = settings.budget_bytes;
@@ -136,6 +138,12 @@ void Attachment::count(const StepReport& report) {
   totals_.learning_steps += report.recorded && !predicted ? 1 : 0;
   totals_.layer_calls += report.layer_calls;
   totals_.recomputed_layers += report.recomputed_layers;
+  recomputed_ = recording_->take_recomputed();
+  totals_.recomputed_calls += recomputed_.calls;
+  if (recomputed_.seconds) {
+    totals_.recompute_seconds += *recomputed_.seconds;
+    totals_.step_seconds += recomputed_.step_seconds;
+  }
   totals_.revocations += report.revocations;
   totals_.revoked_steps += report.revocations > 0 ? 1 : 0;
   totals_.overruns += report.overrun ? 1 : 0;
@@ -197,6 +205,9 @@ std::string Attachment::stats() const {
            {"unplanned_steps", totals_.unplanned_steps},
            {"layer_calls", totals_.layer_calls},
            {"recomputed_layers", totals_.recomputed_layers},
+           {"recomputed_calls", totals_.recomputed_calls},
+           {"recompute_seconds", totals_.recompute_seconds},
+           {"step_seconds", totals_.step_seconds},
            {"revocations", totals_.revocations},
            {"revoked_steps", totals_.revoked_steps},
            {"overruns", totals_.overruns},
@@ -220,6 +231,9 @@ std::string Attachment::stats() const {
             {"predicted_peak_bytes", nullptr},
             {"layer_calls", last_.layer_calls},
             {"recomputed_layers", last_.recomputed_layers},
+            {"recomputed_calls", recomputed_.calls},
+            {"recompute_seconds", nullptr},
+            {"step_seconds", recomputed_.step_seconds},
             {"learning", last_.recorded && !planned},
             {"reason", last_.plan ? last_.plan->reason : ""}};
   if (last_.plan && last_.plan->predicts_peak()) {
@@ -227,6 +241,7 @@ std::string Attachment::stats() const {
     const Bytes reserved = last_.predicted_reserved_bytes;
     if (reserved > Bytes(0)) last["predicted_reserved_bytes"] = reserved.count();
   }
+  if (recomputed_.seconds) last["recompute_seconds"] = *recomputed_.seconds;
   out["last_step"] = std::move(last);
   out["daemon"] = nullptr;
   if (reporting_) {

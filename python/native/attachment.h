@@ -9,6 +9,7 @@
 #include <torch/custom_class.h>
 
 #include "inspect/model_view.h"
+#include "inspect/recording_policy.h"
 #include "inspect/reporting_policy.h"
 #include "native/controllers.h"
 #include "native/settings.h"
@@ -64,7 +65,10 @@ class Attachment final : public torch::CustomClassHolder {
     std::int64_t learning_steps = 0;
     std::int64_t unplanned_steps = 0;
     std::int64_t layer_calls = 0;
-    std::int64_t recomputed_layers = 0;
+    std::int64_t recomputed_layers = 0;  // calls run again as a whole
+    std::int64_t recomputed_calls = 0;   // and those in part: inspect/recomputation.h
+    double recompute_seconds = 0;        // of steps where it is known
+    double step_seconds = 0;             // and what these took
     std::int64_t revocations = 0;
     std::int64_t revoked_steps = 0;
     std::int64_t overruns = 0;
@@ -83,10 +87,12 @@ class Attachment final : public torch::CustomClassHolder {
   std::string fingerprint_;
   std::shared_ptr<Controllers> controllers_;  // null: another policy than pudica
   std::shared_ptr<Policy> policy_;
+  std::shared_ptr<RecordingPolicy> recording_;  // around the policy
   std::shared_ptr<ReportingPolicy> reporting_;  // null: no daemon wanted
   std::unique_ptr<Handle> handle_;
   Bytes budget_bytes_{0};
   StepReport last_;
+  RecordingPolicy::Recomputed recomputed_;  // of that step
   Totals totals_;
 };
 

@@ -24,9 +24,11 @@ class InertHandle:
                 "active_peak_bytes": 0, "reserved_peak_bytes": 0,
                 "predicted_reserved_bytes": None, "gap_bytes": 0, "revocations": 0,
                 "predicted_peak_bytes": None, "layer_calls": 0, "recomputed_layers": 0,
+                "recomputed_calls": 0, "recompute_seconds": None, "step_seconds": 0.0,
                 "learning": False, "reason": ""}
         return {"steps": 0, "learning_steps": 0, "unplanned_steps": 0, "layer_calls": 0,
-                "recomputed_layers": 0, "revocations": 0, "revoked_steps": 0, "overruns": 0,
+                "recomputed_layers": 0, "recomputed_calls": 0, "recompute_seconds": 0.0,
+                "step_seconds": 0.0, "revocations": 0, "revoked_steps": 0, "overruns": 0,
                 "infeasible_steps": 0,
                 "highest_peak_bytes": 0, "host_peak_bytes": 0, "reserved_peak_bytes": 0,
                 "budget_bytes": 0, "failures": 0,

@@ -42,7 +42,8 @@ class Questions:
 
     def stats(self) -> dict[str, Any]:
         """Counts since attach() and the last step: steps, those that taught and those without a
-        plan among them, recomputed_layers of layer_calls, revocations, overruns,
+        plan among them, recomputed_layers of layer_calls run again as a whole, recomputed_calls
+        with those in part, recompute_seconds of step_seconds, revocations, overruns,
         highest_peak_bytes, host_peak_bytes (of offloaded layers), reserved_peak_bytes (from a
         CUDA device by torch's allocator; 0 on CPU), budget_bytes, state, last_step, daemon.
 

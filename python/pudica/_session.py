@@ -112,7 +112,8 @@ class Session:
     # -- numbers for the log -----------------------------------------------------------------
 
     def _forget_counts(self) -> None:
-        self._seen: dict[str, Any] = {"steps": 0, "layer_calls": 0, "recomputed_layers": 0}
+        self._seen: dict[str, Any] = {"steps": 0, "layer_calls": 0, "recomputed_calls": 0,
+                                      "recompute_seconds": 0.0, "step_seconds": 0.0}
         self._logged = self._seen
         self._highest: dict[str, Any] | None = None  # the step with the highest peak since then
 
@@ -129,17 +130,22 @@ class Session:
             self._highest = last
 
     def numbers(self, *, forget: bool) -> dict[str, float]:
-        """Since the last call with `forget`: the highest peak as a share of the budget, the share
-        of layer calls that were recomputed, and the MiB that recomputing recovered at that peak:
-        what its batch needs with everything kept, less what it took."""
+        """Since the last call with `forget`: the highest peak as a share of the budget, the shares
+        of the steps' time in which layers ran again and of layer calls that did, and the MiB that
+        recomputing recovered at that peak: what its batch needs with everything kept, less what
+        it took."""
         if self._highest is None or not self._seen["budget_bytes"]:
             return {}
         peak = self._highest["peak_bytes"]
-        calls = self._seen["layer_calls"] - self._logged["layer_calls"]
-        again = self._seen["recomputed_layers"] - self._logged["recomputed_layers"]
+        since = {name: self._seen[name] - self._logged[name] for name in (
+            "layer_calls", "recomputed_calls", "recompute_seconds", "step_seconds")}
+        seconds = since["step_seconds"]
+        time_share = since["recompute_seconds"] / seconds if seconds > 0 else 0.0
+        calls_share = since["recomputed_calls"] / max(1, since["layer_calls"])
         numbers = {
             "pudica/memory_of_budget": round(peak / self._seen["budget_bytes"], 4),
-            "pudica/recomputed": round(again / max(1, calls), 4),
+            "pudica/recomputed": round(min(1.0, time_share), 4),
+            "pudica/recomputed_calls": round(calls_share, 4),
             "pudica/headroom_mib": round(self._recovered(self._highest) / _MEBIBYTE, 2),
         }
         if forget:
@@ -148,7 +154,7 @@ class Session:
         return numbers
 
     def _recovered(self, step: dict[str, Any]) -> int:
-        if not step["recomputed_layers"] or not self.handle.attached:
+        if not step["recomputed_calls"] or not self.handle.attached:
             return 0
         if "keep_all_peak_bytes" not in step:
             try:

@@ -42,7 +42,8 @@ class PudicaCallback(_Base):  # type: ignore[misc]
     """Attaches to the LightningModule for the length of fit(). Arguments as of pudica.attach().
 
     In the progress bar and the logger: `pudica/memory_of_budget` (highest measured peak since the
-    last log line, as a share of the budget), `pudica/recomputed` (share of layer calls),
+    last log line, as a share of the budget), `pudica/recomputed` (share of the steps' time
+    in which layers ran again), `pudica/recomputed_calls` (share of layer calls that did),
     `pudica/headroom_mib` (what recomputing recovered at that peak). The learned model is part of
     the checkpoint's callback states.
     """

@@ -43,7 +43,8 @@ class PudicaCallback(_Base):  # type: ignore[misc]
     """Attaches to the Trainer's model for the length of train(). Arguments as of pudica.attach().
 
     In each log line: `pudica/memory_of_budget` (highest measured peak since the last one, as a
-    share of the budget), `pudica/recomputed` (share of layer calls), `pudica/headroom_mib` (what
+    share of the budget), `pudica/recomputed` (share of the steps' time in which layers ran again),
+    `pudica/recomputed_calls` (share of layer calls that did), `pudica/headroom_mib` (what
     recomputing recovered at that peak). The learned model is saved as `pudica.json` in each
     checkpoint folder, and read again on resume. Gradient checkpointing is taken over while it
     trains, and given back.

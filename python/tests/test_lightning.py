@@ -137,7 +137,8 @@ def test_bit_equal_in_other_ways_to_train(tmp_path: pathlib.Path, arguments: Any
 
 def test_numbers_in_the_logger_and_the_progress_bar(tmp_path: pathlib.Path) -> None:
     fit = Fit(tmp_path, callback())
-    names = {"pudica/memory_of_budget", "pudica/recomputed", "pudica/headroom_mib"}
+    names = {"pudica/memory_of_budget", "pudica/recomputed", "pudica/recomputed_calls",
+             "pudica/headroom_mib"}
     assert names <= set(fit.trainer.logged_metrics)
     assert names <= set(fit.trainer.progress_bar_metrics)
     table = next(tmp_path.rglob("metrics.csv")).read_text().splitlines()

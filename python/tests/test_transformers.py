@@ -93,6 +93,8 @@ def test_parameters_are_bit_equal_under_a_budget_at_the_middle(tmp_path: pathlib
     assert stats["steps"] == 2 * steps
     assert floor < stats["highest_peak_bytes"] <= budget < keep_all
     assert 0 < stats["recomputed_layers"] < stats["layer_calls"]
+    assert stats["recomputed_layers"] <= stats["recomputed_calls"] < stats["layer_calls"]
+    assert 0 < stats["recompute_seconds"] < stats["step_seconds"]
     assert support.digest(trainer.model) == expected
     assert checkpoint_keys(tmp_path / "pudica") == expected_keys and expected_keys
 
@@ -107,13 +109,14 @@ def test_numbers_reach_every_logger(tmp_path: pathlib.Path) -> None:
     trainer = make_trainer(tmp_path, steps=8, **EVAL_AND_SAVE)
     trainer.add_callback(Logger())
     train(trainer, budget="1 GiB")
-    names = {"pudica/memory_of_budget", "pudica/recomputed", "pudica/headroom_mib"}
+    names = {"pudica/memory_of_budget", "pudica/recomputed", "pudica/recomputed_calls",
+             "pudica/headroom_mib"}
     lines = [line for line in seen if "loss" in line]
     assert len(lines) == 4
     for line in lines:
         assert names <= line.keys()
         assert 0 < line["pudica/memory_of_budget"] <= 1 and 0 <= line["pudica/recomputed"] <= 1
-    assert lines[0]["pudica/recomputed"] > 0  # a layer of the class, to learn the menu
+    assert lines[0]["pudica/recomputed_calls"] > 0  # a layer of the class, to learn the menu
     assert not any(names & line.keys() for line in seen if "eval_loss" in line)
     history = [line for line in trainer.state.log_history if "loss" in line]
     assert all(names <= line.keys() for line in history)

@@ -1,118 +1,226 @@
-// `pudica budget`, `pudica group`.
+// `pudica budget`: sets a run's budget and tells what came of it.
+#include <algorithm>
+#include <chrono>
 #include <ostream>
+#include <thread>
 #include <utility>
 
 #include "cli/commands.h"
 #include "cli/format.h"
-#include "cli/view_runs.h"
+#include "cli/table.h"
+#include "inspect/recomputation.h"
 #include "pudica/bytes.h"
 
 namespace pudica::cli {
 namespace {
 
-// A text that the daemon reads as bytes; at least one.
-Result<void> check_bytes(const std::string& given) {
-  const auto bytes = parse_bytes(given);
-  if (!bytes) return bytes.error().with_context("BYTES");
-  if (bytes->count() < 1)
-    return invalid_argument("BYTES: '" + given + "' seen, expected 1 or more");
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLookEvery{200};
+
+// The change of budget that the order `seq` led to, with the first step under it; null while there
+// is none. An order that its group holds back (0) has no number yet: it is the next one.
+Json change_after(const Json& run, std::int64_t seq, std::int64_t last_seq) {
+  for (const Json& change : list(run, "budgets")) {
+    const std::int64_t number = integer(change, "seq").value_or(0);
+    const bool answers = seq > 0 ? number >= seq : number > last_seq;
+    if (answers && integer(change, "measured_bytes")) return change;
+  }
   return {};
 }
 
-void print_group(Session& session, const Json& group) {
-  const Style& style = session.style;
-  if (!style.terminal) {
-    std::vector<const Json*> members;
-    for (const Json& run : list(group, "runs")) members.push_back(&run);
-    print_fields(session.out, {"id", "share_bytes", "need_bytes", "budget_bytes", "pending_bytes"},
-                 members);
-    return;
+std::int64_t last_seq(const Json& run) {
+  std::int64_t last = 0;
+  for (const Json& change : list(run, "budgets")) {
+    last = std::max(last, integer(change, "seq").value_or(0));
   }
-  print_group_table(session.out, Json::array({group}), style);
-  if (list(group, "runs").empty()) return;
-  session.out << '\n';
-  Table table({{"RUN", false, true},
-               {"SHARE", true},
-               {"NEED", true},
-               {"BUDGET", true},
-               {"PENDING", true, false, 1}});
-  for (const Json& run : list(group, "runs")) {
-    table.add({{sanitised(text(run, "id"), style)},
-               {bytes_text(integer(run, "share_bytes"))},
-               {bytes_text(integer(run, "need_bytes"))},
-               {bytes_text(integer(run, "budget_bytes"))},
-               {bytes_text(integer(run, "pending_bytes"))}});
-  }
-  table.print(session.out, style);
+  return last;
 }
 
-int set_total(Session& session) {
-  const Arguments& arguments = session.arguments;
-  if (const auto checked = check_bytes(arguments.budget); !checked) {
-    return fail(session, checked.error());
+bool has_ended(const Json& run) {
+  const std::string state = text(run, "state");
+  return state == "ended" || state == "lost";
+}
+
+// Waits for the first step under the budget. Null: it has not come in time. Errors: those of the
+// daemon; kCorrupt where the run ended before.
+Result<Json> await_step(Session& session, const Json& before, const Json& answer) {
+  const auto until =
+      Clock::now() +
+      std::chrono::milliseconds(static_cast<std::int64_t>(1000 * session.arguments.wait_seconds));
+  const std::string target = run_target(text(answer, "run"));
+  const std::int64_t seq = integer(answer, "seq").value_or(0);
+  const std::int64_t known = last_seq(before);
+  for (;;) {
+    const auto run = session.daemon.get(target);
+    if (!run) return run.error();
+    Json change = change_after(*run, seq, known);
+    if (!change.is_null()) return change;
+    if (has_ended(*run)) {
+      return Error{ErrorCode::kCorrupt,
+                   "the run ended before a step was over under the new budget"};
+    }
+    if (Clock::now() >= until) return Json();
+    std::this_thread::sleep_for(kLookEvery);
   }
-  const auto answer = session.daemon.put("/v1/groups/" + url_escape(arguments.group),
-                                         {{"total", arguments.budget}});
-  if (!answer) return fail(session, answer.error());
-  if (arguments.json) return print_json(session, *answer);
-  print_group(session, *answer);
+}
+
+// "31.0 ms of 250 ms (12.4 %)"
+std::string again_text(const std::optional<double>& again, const std::optional<double>& all) {
+  if (!again || !all) return "not known";
+  return duration_text(again) + " of " + duration_text(all) + " (" +
+         percent_text(recomputed_share(*again, *all)) + ")";
+}
+
+void print_taken(Session& session, const Json& before, const Json& answer, const Json& change) {
+  const auto asked = integer(answer, "budget_bytes");
+  const auto taken = integer(change, "budget_bytes");
+  std::string budget =
+      bytes_text(taken) + " from step " + count_text(integer(change, "step")) + " on";
+  if (taken != asked) budget += ", where " + bytes_text(asked) + " was asked for";
+  const auto peak = integer(change, "measured_bytes");
+  std::string measured = bytes_text(peak);
+  if (peak && taken) {
+    const auto used = budget_used(Bytes(*peak), Bytes(*taken));
+    if (used) measured += ", " + percent_text(used) + " of it";
+  }
+  print_facts(
+      session.out,
+      {{"Run", sanitised(text(answer, "run"), session.style)},
+       {"Budget", budget},
+       {"Peak", measured + " in the first step under it"},
+       {"Recomputing",
+        again_text(number(change, "recompute_seconds"), number(change, "seconds")) + ", before " +
+            again_text(number(before, "last.recompute_seconds"), number(before, "last.seconds"))}},
+      session.style);
+}
+
+// The daemon's answer with what became of it, for programs.
+Json outcome(const Json& answer, const Json& change) {
+  Json out = answer;
+  out["taken"] = change;
+  for (const char* const field : {"step", "measured_bytes", "seconds", "recompute_seconds"}) {
+    out[field] = change.is_object() ? change.value(field, Json()) : Json();
+  }
+  out["taken_bytes"] = change.is_object() ? change.value("budget_bytes", Json()) : Json();
+  return out;
+}
+
+int print_outcome(Session& session, const Json& before, const Json& answer, const Json& change) {
+  if (session.arguments.json) {
+    Json out = answer;
+    out["taken"] = change;
+    return print_json(session, out);
+  }
+  if (!session.style.terminal) {
+    const Json row = outcome(answer, change);
+    print_fields(session.out,
+                 {"run", "budget_bytes", "seq", "effective", "taken_bytes", "step",
+                  "measured_bytes", "seconds", "recompute_seconds"},
+                 {&row});
+    return kExitDone;
+  }
+  if (!change.is_null()) {
+    print_taken(session, before, answer, change);
+    return kExitDone;
+  }
+  std::string when = sanitised(text(answer, "effective"), session.style);
+  if (when == "next step") when = "from its next step on";
+  session.out << sanitised(text(answer, "run"), session.style) << ": "
+              << bytes_text(integer(answer, "budget_bytes")) << ' ' << when;
+  if (session.arguments.wait_seconds > 0) {
+    session.out << "; no step was over under it within "
+                << duration_text(session.arguments.wait_seconds) << ": `pudica status "
+                << sanitised(text(answer, "run"), session.style) << "` tells when";
+  }
+  session.out << '\n';
+  return kExitDone;
+}
+
+void warn_below_floor(Session& session, const Json& run, Bytes asked) {
+  const auto floor = integer(run, "floor_bytes");
+  if (!floor || asked.count() >= *floor) return;
+  session.err << painted("pudica:", Colour::kYellow, session.error_style) << ' '
+              << format_bytes(asked) << " is below the floor of "
+              << sanitised(text(run, "name"), session.error_style) << ": it needs "
+              << bytes_text(floor) << " with every layer recomputed, and takes that\n";
+}
+
+// What would be planned for the last step's shape.
+int dry_run(Session& session, const Json& run, Bytes asked) {
+  const std::string key = text(run, "last.key");
+  if (key.empty()) {
+    return fail(session, Error{ErrorCode::kOverBudget,
+                               "no step of the run has ended yet: nothing is known of it"});
+  }
+  const Bytes taken = std::max(asked, Bytes(integer(run, "floor_bytes").value_or(0)));
+  const auto estimate = session.daemon.get(run_target(
+      text(run, "id"),
+      "/estimate?shape=" + url_escape(key) + "&budget=" + std::to_string(taken.count())));
+  if (!estimate) return fail(session, estimate.error());
+  if (session.arguments.json) {
+    return print_json(session, {{"run", text(run, "id")},
+                                {"budget_bytes", asked.count()},
+                                {"would_take_bytes", taken.count()},
+                                {"now_bytes", integer(run, "budget_bytes").value_or(0)},
+                                {"estimate", *estimate}});
+  }
+  Json row = *estimate;
+  row["would_take_bytes"] = taken.count();
+  if (!session.style.terminal) {
+    print_fields(
+        session.out,
+        {"run", "would_take_bytes", "key", "fits", "predicted_peak_bytes", "extra_seconds"},
+        {&row});
+    return kExitDone;
+  }
+  print_facts(
+      session.out,
+      {{"Run", sanitised(text(run, "id"), session.style) + ", nothing was changed"},
+       {"Budget", bytes_text(taken.count()) + ", now " + bytes_text(integer(run, "budget_bytes"))},
+       {"Fits", is_true(*estimate, "fits") ? "yes" : "no"},
+       {"Peak", bytes_text(integer(*estimate, "predicted_peak_bytes")) + " at " +
+                    sanitised(key, session.style) + ", its last shape"},
+       {"Recomputing",
+        again_text(number(*estimate, "extra_seconds"), number(run, "last.seconds")) +
+            " in a step like the last one, now " +
+            again_text(number(run, "last.recompute_seconds"), number(run, "last.seconds"))}},
+      session.style);
   return kExitDone;
 }
 
 }  // namespace
 
-int budget_command(Session& session) {
-  const Arguments& arguments = session.arguments;
-  if (const auto checked = check_bytes(arguments.budget); !checked) {
-    return fail(session, checked.error());
+Result<Bytes> positive_bytes(const std::string& given) {
+  const auto bytes = parse_bytes(given);
+  if (!bytes) return bytes.error().with_context("BYTES");
+  if (bytes->count() < 1) {
+    return invalid_argument("BYTES: '" + given + "' seen, expected 1 or more");
   }
-  const auto answer =
-      session.daemon.put(run_target(arguments.run, "/budget"), {{"budget", arguments.budget}});
-  if (!answer) return fail(session, answer.error());
-  if (arguments.json) return print_json(session, *answer);
-  if (!session.style.terminal) {
-    print_fields(session.out, {"run", "budget_bytes", "seq", "effective"}, {&*answer});
-    return kExitDone;
-  }
-  std::string when = sanitised(text(*answer, "effective"), session.style);
-  if (when == "next step") when = "from its next step on";
-  session.out << sanitised(text(*answer, "run"), session.style) << ": "
-              << bytes_text(integer(*answer, "budget_bytes")) << ' ' << when << '\n';
-  return kExitDone;
+  return *bytes;
 }
 
-int group_command(Session& session) {
+int budget_command(Session& session) {
   const Arguments& arguments = session.arguments;
-  if (!arguments.budget.empty()) return set_total(session);
-  const auto answer = session.daemon.get("/v1/runs");
+  const auto asked = positive_bytes(arguments.budget);
+  if (!asked) return fail(session, asked.error());
+  const auto before = session.daemon.get(run_target(arguments.run));
+  if (!before) return fail(session, before.error());
+  if (has_ended(*before)) {
+    return fail(session, Error{ErrorCode::kOverBudget,
+                               "the run '" + text(*before, "id") + "' has ended (" +
+                                   text(*before, "status") + "): it takes no budget any more"});
+  }
+  warn_below_floor(session, *before, *asked);
+  if (arguments.dry_run) return dry_run(session, *before, *asked);
+  // By its id: the name may become another run's meanwhile.
+  const auto answer = session.daemon.put(run_target(text(*before, "id"), "/budget"),
+                                         {{"budget", arguments.budget}});
   if (!answer) return fail(session, answer.error());
-  const Json& groups = list(*answer, "groups");
-  if (!arguments.group.empty()) {
-    for (const Json& group : groups) {
-      if (text(group, "name") != arguments.group) continue;
-      if (arguments.json) return print_json(session, group);
-      print_group(session, group);
-      return kExitDone;
-    }
-    std::vector<std::string> names;
-    for (const Json& group : groups) names.push_back(text(group, "name"));
-    std::string known;
-    for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-    return fail(session, Error{ErrorCode::kNotFound,
-                               "no group '" + arguments.group + "', expected one of: " +
-                                   (known.empty() ? "(there is none)" : known)});
-  }
-  if (arguments.json) return print_json(session, {{"groups", groups}});
-  if (!session.style.terminal) {
-    std::vector<const Json*> rows;
-    for (const Json& group : groups) rows.push_back(&group);
-    print_fields(session.out, {"name", "total_bytes", "assigned_bytes"}, rows);
-  } else if (groups.empty()) {
-    session.out << "There is no budget group; `pudica group NAME BYTES` makes one.\n";
-  } else {
-    print_group_table(session.out, groups, session.style);
-  }
-  return kExitDone;
+  if (arguments.wait_seconds <= 0) return print_outcome(session, *before, *answer, Json());
+  const auto change = await_step(session, *before, *answer);
+  if (!change) return fail(session, change.error());
+  return print_outcome(session, *before, *answer, *change);
 }
 
 }  // namespace pudica::cli

@@ -7,8 +7,10 @@
 namespace pudica::cli {
 namespace {
 
-// What completes runs: names and ids of live runs, by the tab-separated output.
-constexpr const char* kRuns = "pudica status 2>/dev/null | tail -n +2 | cut -f1,2 | tr '\\t' '\\n'";
+// What completes runs: names and ids of live runs, by the tab-separated output. A daemon that hangs
+// holds nobody up.
+constexpr const char* kRuns =
+    "pudica --timeout 0.2 status 2>/dev/null | tail -n +2 | cut -f1,2 | tr '\\t' '\\n'";
 
 std::string option_names(const CommandWords& words) {
   std::string names;

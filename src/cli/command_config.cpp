@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/table.h"
 #include "config/config.h"
+#include "policy/policy_spec.h"
 
 namespace pudica::cli {
 namespace {
@@ -84,6 +85,25 @@ int print_origins(Session& session, const std::string& path) {
   return kExitDone;
 }
 
+// What a start refuses beyond what the text of the file tells. Operators that torch does not know
+// and files that cannot be written are left to the start.
+ConfigErrors start_faults(const Config& config, const std::string& source) {
+  constexpr std::size_t kMostSocketPath = 107;  // of Linux, its end aside
+  // Of tests, beside those of policy_names(): python/native/random_policy.h.
+  constexpr std::string_view kRandom = "random";
+  ConfigErrors errors;
+  if (!config.policy.starts_with(kRandom)) {
+    const auto spec = parse_policy_spec(config.policy);
+    if (!spec) errors.push_back(source + ": policy: " + spec.error().message);
+  }
+  if (config.daemon.socket.size() > kMostSocketPath) {
+    errors.push_back(source + ": daemon.socket: a path of " +
+                     std::to_string(config.daemon.socket.size()) +
+                     " characters, expected at most " + std::to_string(kMostSocketPath));
+  }
+  return errors;
+}
+
 int check_and_print(Session& session, const std::string& path) {
   ParsedConfig parsed;
   if (!path.empty()) parsed = load_config(path);
@@ -91,6 +111,8 @@ int check_and_print(Session& session, const std::string& path) {
   for (const std::string& error : apply_environment(process_environment, parsed.config)) {
     errors.push_back(error);
   }
+  const std::string source = path.empty() ? "environment" : path;
+  for (const std::string& error : start_faults(parsed.config, source)) errors.push_back(error);
   if (!errors.empty()) return report_errors(session, errors);
   return print_origins(session, path);
 }

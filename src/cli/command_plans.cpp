@@ -113,7 +113,7 @@ void print_menu(Session& session, const Json& menu) {
                {"MODE"},
                {"FREES", true},
                {"EXTRA TIME", true},
-               {"WHAT", false, true, 3}});
+               {"WHAT", false, true, 0, true}});
   for (const Json& item : menu) {
     const std::string mode = text(item, "mode");
     table.add({{sanitised(text(item, "class"), style)},
@@ -145,7 +145,7 @@ void print_explanation(Session& session, const Json& answer) {
                {"HOLDS", true},
                {"KEPT IT HOLDS", true, false, 1},
                {"EXTRA TIME", true},
-               {"WHY", false, true, 3}});
+               {"WHY", false, true, 0, true}});
   for (const Json& layer : list(answer, "layers")) {
     const std::string mode = text(layer, "mode");
     table.add({{count_text(integer(layer, "layer"))},
@@ -170,20 +170,45 @@ std::string mode_counts(const Json& answer, const Style& style) {
   return out.empty() ? kNothing : out;
 }
 
+// Of a shape for which the run holds a plan: as it was measured in it.
+std::string predicted_text(const Json& answer) {
+  std::string out = bytes_text(integer(answer, "predicted_peak_bytes"));
+  const auto plan = integer(answer, "plan_id");
+  if (!plan) return out;
+  const bool measured = integer(answer, "measured_peak_bytes").has_value();
+  return out + (measured ? ", as measured" : "") + " in the run's plan " + std::to_string(*plan);
+}
+
+// The doubt in numbers: how high the step may peak at most, and why.
+std::string sure_text(const Json& answer) {
+  constexpr std::int64_t kWorthAWord = 500;  // a difference below this share of the peak is none
+  const auto peak = integer(answer, "predicted_peak_bytes");
+  const auto upper = integer(answer, "upper_peak_bytes");
+  const bool settled = is_true(answer, "settled");
+  if (!peak || !upper) return kNothing;
+  if (settled && *upper - *peak <= *peak / kWorthAWord) {
+    return "yes: what was measured determines this shape";
+  }
+  std::string why = settled ? "shapes like this one were not measured"
+                            : "the run still learns, and may take another plan";
+  if (const auto step = integer(answer, "learned_step"); step && !settled) {
+    why += " than what it had learned by step " + std::to_string(*step) + " tells";
+  }
+  return "no: up to " + bytes_text(upper) + ", as " + why;
+}
+
 void print_estimate(Session& session, const Json& answer) {
   const Style& style = session.style;
   print_facts(session.out,
               {{"Shape", sanitised(text(answer, "key"), style)},
                {"Budget", budget_text(answer)},
                {"Fits", yes(answer, "fits", style)},
-               {"Predicted", bytes_text(integer(answer, "predicted_peak_bytes"))},
+               {"Predicted", predicted_text(answer)},
                {"Keeping all", bytes_text(integer(answer, "keep_all_peak_bytes"))},
                {"Least peak", bytes_text(integer(answer, "floor_peak_bytes"))},
                {"Extra time", duration_text(number(answer, "extra_seconds"))},
                {"Modes", mode_counts(answer, style)},
-               {"Sure", is_true(answer, "identified")
-                            ? "yes: what was measured determines this shape"
-                            : "no: an upper bound, shapes like this one were not measured"}},
+               {"Sure", sure_text(answer)}},
               style);
   const Json& frontier = list(answer, "frontier");
   if (frontier.empty()) return;
@@ -249,7 +274,8 @@ int estimate_command(Session& session) {
   } else {
     print_fields(session.out,
                  {"key", "budget_bytes", "fits", "identified", "predicted_peak_bytes",
-                  "keep_all_peak_bytes", "floor_peak_bytes", "extra_seconds"},
+                  "keep_all_peak_bytes", "floor_peak_bytes", "extra_seconds", "upper_peak_bytes",
+                  "settled", "measured_peak_bytes", "learned_step"},
                  {&*answer});
   }
   return kExitDone;

@@ -8,10 +8,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "cli/format.h"
 #include "cli/record_reader.h"
 #include "cli/replay.h"
-#include "cli/table.h"
+#include "cli/view_replay.h"
 #include "config/config.h"
 
 namespace pudica::cli {
@@ -19,18 +18,15 @@ namespace {
 
 constexpr std::int64_t kCudaGranularity = 512;
 
-// One policy, or the record itself, with its sums.
-struct Row {
-  std::string name;
-  ReplayTotals totals;
-};
-
 struct Plan {
   std::vector<PolicySpec> policies;
   ControllerOptions controller;
   std::optional<Bytes> budget_bytes;
   std::string run;
   bool truncated = false;
+  bool began_learned = false;  // planned from its first step on
+  std::int64_t steps = 0;
+  std::int64_t profiles = 0;  // steps that tell what the layers need
 };
 
 Result<ControllerOptions> controller_options(const Arguments& arguments) {
@@ -80,64 +76,6 @@ Result<std::optional<Bytes>> budget_of(const std::string& text, const RecordedMo
                               Bytes(static_cast<std::int64_t>(budget->fraction * span)));
 }
 
-// What was recorded, as a step like the replayed ones.
-ReplayedStep recorded_step(const StepRecord& record) {
-  ReplayedStep step;
-  step.step = record.step;
-  step.key = record.key;
-  step.modes = modes_run(record);
-  step.predicted_bytes = record.predicted_bytes;
-  step.budget_bytes = record.budget_bytes;
-  step.planned_peak_bytes = record.measured_bytes;
-  step.peak_bytes = record.measured_bytes;
-  step.seconds = record.seconds;
-  step.revocations = record.revocations;
-  step.recomputed =
-      std::ranges::count_if(step.modes, [](Mode mode) { return mode != Mode::keep(); }) +
-      record.revocations;
-  step.overrun = record.overrun;
-  step.learning = record.profiles.has_value();
-  step.measured = true;
-  return step;
-}
-
-Json step_json(const ReplayedStep& step) {
-  Json modes = Json::array();
-  for (const Mode mode : step.modes) modes.push_back(to_string(mode));
-  return {{"step", step.step},
-          {"key", step.key.to_named_string()},
-          {"modes", std::move(modes)},
-          {"predicted_bytes", step.predicted_bytes ? Json(step.predicted_bytes->count()) : Json()},
-          {"peak_bytes", step.peak_bytes.count()},
-          {"planned_peak_bytes", step.planned_peak_bytes.count()},
-          {"budget_bytes", step.budget_bytes.count()},
-          {"seconds", step.seconds},
-          {"extra_seconds", step.extra_seconds},
-          {"recomputed", step.recomputed},
-          {"revocations", step.revocations},
-          {"overrun", step.overrun},
-          {"learning", step.learning},
-          {"measured", step.measured}};
-}
-
-Json totals_json(const ReplayTotals& totals) {
-  return {{"steps", totals.steps},
-          {"unknown_steps", totals.unknown_steps},
-          {"unknown", totals.unknown_steps > 0 ? Json(totals.unknown) : Json()},
-          {"learning_steps", totals.learning_steps},
-          {"measured_steps", totals.measured_steps},
-          {"peak_bytes", totals.peak_bytes.count()},
-          {"planned_peak_bytes", totals.planned_peak_bytes.count()},
-          {"budget_used", totals.budget_used > 0 ? Json(totals.budget_used) : Json()},
-          {"seconds", totals.seconds},
-          {"extra_seconds", totals.extra_seconds},
-          {"layer_calls", totals.layer_calls},
-          {"recomputed", totals.recomputed},
-          {"revocations", totals.revocations},
-          {"revoked_steps", totals.revoked_steps},
-          {"overruns", totals.overruns}};
-}
-
 // Prints steps as they come: nothing is held.
 class StepPrinter {
  public:
@@ -146,7 +84,7 @@ class StepPrinter {
 
   void print(const ReplayedStep& step) {
     if (!session_.arguments.steps) return;
-    Json value = step_json(step);
+    Json value = to_json(step);
     if (session_.arguments.json) {
       session_.out << (first_ ? "\n" : ",\n") << dump(value);
       first_ = false;
@@ -183,11 +121,11 @@ class StepPrinter {
   bool first_ = true;
 };
 
-Result<Row> replay_policy(Session& session, const PolicySpec& spec, const Plan& plan,
-                          const RecordedModel& model) {
+Result<ReplayRow> replay_policy(Session& session, const PolicySpec& spec, const Plan& plan,
+                                const RecordedModel& model) {
   auto replay = Replay::start(spec, plan.controller, model, plan.budget_bytes);
   if (!replay) return replay.error();
-  Row row{spec.text, {}};
+  ReplayRow row{spec.text, {}};
   StepPrinter printer(session, spec.text);
   const auto done = each_record(session.arguments.file, [&](const StepRecord& record) {
     const auto step = replay->step(record);
@@ -204,92 +142,53 @@ Result<Row> replay_policy(Session& session, const PolicySpec& spec, const Plan& 
   return row;
 }
 
-Result<Row> recorded_row(Session& session) {
-  Row row{"(recorded)", {}};
-  const auto done = each_record(session.arguments.file, [&row](const StepRecord& record) {
-    row.totals.add(recorded_step(record));
+Result<ReplayRow> recorded_row(Session& session, const RecordedModel& model) {
+  ReplayRow row{"(recorded)", {}};
+  const auto done = each_record(session.arguments.file, [&](const StepRecord& record) {
+    row.totals.add(recorded_step(record, model));
   });
   if (!done) return done.error();
   return row;
 }
 
-void print_rows(Session& session, const std::vector<Row>& rows) {
-  const Style& style = session.style;
-  Table table({{"POLICY", false, true},
-               {"PEAK", true},
-               {"OF BUDGET", true, false, 1},
-               {"TIME", true},
-               {"EXTRA TIME", true, false, 3},
-               {"RECOMPUTED", true, false, 2},
-               {"REVOKED", true},
-               {"OVERRUNS", true},
-               {"STEPS", true, false, 4}});
-  const double recorded = rows.front().totals.seconds;
-  for (const Row& row : rows) {
-    const ReplayTotals& totals = row.totals;
-    const bool replayed = &row != &rows.front();
-    std::optional<double> share;
-    if (totals.layer_calls > 0) {
-      share = static_cast<double>(totals.recomputed) / static_cast<double>(totals.layer_calls);
-    }
-    std::string time = totals.seconds > 0 ? duration_text(totals.seconds) : kNothing;
-    if (replayed && recorded > 0 && totals.unknown_steps == 0) {
-      time += fmt::format(" ({:+.1f} %)", (totals.seconds / recorded - 1) * 100);
-    }
-    table.add(
-        {{sanitised(row.name, style)},
-         {bytes_text(totals.peak_bytes.count())},
-         {totals.budget_used > 0 ? percent_text(totals.budget_used) : kNothing,
-          totals.budget_used > 1 ? Colour::kRed : Colour::kNone},
-         {time},
-         {replayed ? duration_text(totals.extra_seconds) : kNothing},
-         {percent_text(share)},
-         {std::to_string(totals.revocations)},
-         {std::to_string(totals.overruns), totals.overruns > 0 ? Colour::kRed : Colour::kNone},
-         {std::to_string(totals.steps)}});
-  }
-  table.print(session.out, style);
-}
-
-void print_tab_rows(Session& session, const std::vector<Row>& rows) {
-  std::vector<Json> values;
-  for (const Row& row : rows) {
-    values.push_back(totals_json(row.totals));
-    values.back()["policy"] = row.name;
-  }
-  std::vector<const Json*> pointers;
-  for (const Json& value : values) pointers.push_back(&value);
-  print_fields(
-      session.out,
-      {"policy", "steps", "peak_bytes", "budget_used", "seconds", "extra_seconds", "layer_calls",
-       "recomputed", "revocations", "revoked_steps", "overruns", "unknown_steps"},
-      pointers);
-}
-
-void print_notes(Session& session, const Plan& plan, const std::vector<Row>& rows) {
+void print_notes(Session& session, const Plan& plan, const std::vector<ReplayRow>& rows) {
   const Style& style = session.error_style;
   if (plan.truncated) {
     session.err << "pudica: the last line of " << sanitised(session.arguments.file, style)
                 << " was cut off; it is left out\n";
   }
-  for (const Row& row : rows) {
-    if (row.totals.unknown_steps == 0) continue;
-    session.err << "pudica: " << sanitised(row.name, style) << ": " << row.totals.unknown_steps
-                << " steps are left out, since what they need was never measured (first: "
-                << sanitised(row.totals.unknown, style) << ")\n";
+  if (plan.began_learned) {
+    session.err << "pudica: the run began from a learned state, which the record does not hold: "
+                   "policies that learn are replayed from nothing, and "
+                << plan.profiles << " of " << plan.steps << " steps tell what the layers need\n";
+  }
+  for (const ReplayRow& row : rows) {
+    const ReplayTotals& totals = row.totals;
+    if (totals.unknown_steps > 0) {
+      session.err << "pudica: " << sanitised(row.name, style) << ": " << totals.unknown_steps
+                  << " steps are left out, since what they need was never measured (first: "
+                  << sanitised(totals.unknown, style) << ")\n";
+    }
+    if (totals.timed_steps < totals.steps) {
+      session.err << "pudica: " << sanitised(row.name, style) << ": the times are those of "
+                  << totals.timed_steps << " of " << totals.steps
+                  << " steps: of the others it is not known what recomputing took\n";
+    }
   }
 }
 
 // `{"schema",...,"policies":[{"policy","steps":[...],"totals"}...]}`, piece by piece.
-Result<std::vector<Row>> run_json(Session& session, const Plan& plan, const RecordedModel& model,
-                                  const Row& recorded) {
-  std::vector<Row> rows{recorded};
+Result<std::vector<ReplayRow>> run_json(Session& session, const Plan& plan,
+                                        const RecordedModel& model, const ReplayRow& recorded) {
+  std::vector<ReplayRow> rows{recorded};
   Json head{{"schema", "pudica.replay/1"},
             {"file", valid_utf8(session.arguments.file)},
             {"run", valid_utf8(plan.run)},
             {"budget_bytes", plan.budget_bytes ? Json(plan.budget_bytes->count()) : Json()},
             {"truncated", plan.truncated},
-            {"recorded", totals_json(recorded.totals)}};
+            {"began_learned", plan.began_learned},
+            {"profiles", plan.profiles},
+            {"recorded", to_json(recorded.totals)}};
   std::string opening = dump(head);
   opening.pop_back();
   session.out << opening << ",\"policies\":[";
@@ -299,16 +198,16 @@ Result<std::vector<Row>> run_json(Session& session, const Plan& plan, const Reco
     auto row = replay_policy(session, spec, plan, model);
     if (!row) return row.error();
     if (session.arguments.steps) session.out << "\n]";
-    session.out << ",\"totals\":" << dump(totals_json(row->totals)) << '}';
+    session.out << ",\"totals\":" << dump(to_json(row->totals)) << '}';
     rows.push_back(std::move(*row));
   }
   session.out << "]}\n";
   return rows;
 }
 
-Result<std::vector<Row>> run_text(Session& session, const Plan& plan, const RecordedModel& model,
-                                  const Row& recorded) {
-  std::vector<Row> rows{recorded};
+Result<std::vector<ReplayRow>> run_text(Session& session, const Plan& plan,
+                                        const RecordedModel& model, const ReplayRow& recorded) {
+  std::vector<ReplayRow> rows{recorded};
   if (session.arguments.steps) StepPrinter::header(session);
   for (const PolicySpec& spec : plan.policies) {
     auto row = replay_policy(session, spec, plan, model);
@@ -319,7 +218,7 @@ Result<std::vector<Row>> run_text(Session& session, const Plan& plan, const Reco
     if (session.style.terminal) session.out << '\n';
     if (!session.style.terminal) return rows;
   }
-  session.style.terminal ? print_rows(session, rows) : print_tab_rows(session, rows);
+  print_replay_rows(session.out, rows, session.style);
   return rows;
 }
 
@@ -352,10 +251,12 @@ int replay_command(Session& session) {
   RecordedModel model(plan.controller);
   const auto read = each_record(arguments.file, [&](const StepRecord& record) {
     plan.run = record.run;
+    if (plan.steps++ == 0) plan.began_learned = record.predicted_bytes.has_value();
     model.observe(record);
   });
   if (!read) return fail(session, read.error());
   plan.truncated = *read;
+  plan.profiles = model.profiles();
   if (const auto usable = check(model, arguments.file); !usable) {
     return fail(session, usable.error());
   }
@@ -367,7 +268,7 @@ int replay_command(Session& session) {
     const auto replay = Replay::start(spec, plan.controller, model, plan.budget_bytes);
     if (!replay) return fail(session, replay.error());
   }
-  const auto recorded = recorded_row(session);
+  const auto recorded = recorded_row(session, model);
   if (!recorded) return fail(session, recorded.error());
   const auto rows = arguments.json ? run_json(session, plan, model, *recorded)
                                    : run_text(session, plan, model, *recorded);

@@ -7,6 +7,7 @@
 #include "cli/daemon.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "pudica/bytes.h"
 #include "pudica/result.h"
 
 namespace pudica::cli {
@@ -44,6 +45,8 @@ int run(Session& session);
 
 // "pudica: message" to the error stream, and the error's exit code.
 int fail(Session& session, const Error& error);
+// A text that the daemon reads as bytes; at least one. Errors: kInvalidArgument naming BYTES.
+Result<Bytes> positive_bytes(const std::string& given);
 // The daemon's JSON, indented. Returns kExitDone.
 int print_json(Session& session, const Json& value);
 

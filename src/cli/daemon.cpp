@@ -1,5 +1,6 @@
 #include "cli/daemon.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/terminal.h"
@@ -7,7 +8,8 @@
 namespace pudica::cli {
 namespace {
 
-constexpr std::chrono::seconds kTimeout{30};
+// After an answer the next question follows at once: a daemon does not hang between the two.
+constexpr std::chrono::seconds kTrustedFor{1};
 
 ErrorCode code_of(int status) {
   switch (status) {
@@ -53,8 +55,32 @@ int exit_code(const Error& error) {
   return kExitFailed;
 }
 
+Daemon::Daemon(const std::string& socket_path, double timeout_seconds)
+    : client_(socket_path), timeout_(kTimeout), asks_first_(timeout_seconds <= 0) {
+  constexpr double kMilli = 1000;
+  if (asks_first_) return;
+  timeout_ = std::chrono::milliseconds(
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(kMilli * timeout_seconds)));
+}
+
+Result<void> Daemon::check_alive() {
+  if (!asks_first_) return {};
+  if (answered_at_ && Clock::now() - *answered_at_ < kTrustedFor) return {};
+  // What it says is not ours to judge: any answer is a sign of life.
+  const auto reply = client_.get("/v1/version", kAliveTimeout);
+  if (!reply) return reply.error();
+  answered_at_ = Clock::now();
+  return {};
+}
+
+Result<Json> Daemon::noted(const Result<HttpReply>& reply) {
+  if (reply) answered_at_ = Clock::now();
+  return read(reply, client_.socket_path());
+}
+
 Result<Json> Daemon::get(const std::string& target) {
-  return read(client_.get(target, kTimeout), client_.socket_path());
+  if (const auto alive = check_alive(); !alive) return alive.error();
+  return noted(client_.get(target, timeout_));
 }
 
 Result<Json> Daemon::remove(const std::string& target) {
@@ -66,7 +92,8 @@ Result<Json> Daemon::post(const std::string& target, const Json& body) {
 }
 
 Result<Json> Daemon::put(const std::string& target, const Json& body) {
-  return read(client_.put(target, dump(body), kTimeout), client_.socket_path());
+  if (const auto alive = check_alive(); !alive) return alive.error();
+  return noted(client_.put(target, dump(body), timeout_));
 }
 
 Result<std::string> Daemon::run_id(const std::string& run) {
@@ -75,7 +102,12 @@ Result<std::string> Daemon::run_id(const std::string& run) {
   if (!answer) return answer.error();
   const Json& runs = list(*answer, "runs");
   if (runs.empty()) {
-    return Error{ErrorCode::kCorrupt, "no run is registered; `pudica doctor` says why"};
+    const auto all = get("/v1/runs?all=true");
+    const Json ended = all ? list(*all, "runs") : Json::array();
+    if (ended.empty()) {
+      return Error{ErrorCode::kCorrupt, "no run is registered; `pudica doctor` says why"};
+    }
+    return invalid_argument("no run is live; of the ended ones name one of: " + run_list(ended));
   }
   if (runs.size() > 1) {
     return invalid_argument("which run? expected one of: " + run_list(runs));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,15 @@ inline constexpr int kExitUnreachable = 3;
 // others: failed.
 int exit_code(const Error& error);
 
-// Not thread-safe.
+// A daemon that hangs is told from one that works within kAliveTimeout: it is asked for its version
+// first, unless it has just answered. An answer may take up to kTimeout. Not thread-safe.
 class Daemon {
  public:
-  explicit Daemon(const std::string& socket_path) : client_(socket_path) {}
+  static constexpr std::chrono::milliseconds kAliveTimeout{1500};
+  static constexpr std::chrono::milliseconds kTimeout{30000};
+
+  // `timeout_seconds`: for every answer, instead of both; 0: these.
+  Daemon(const std::string& socket_path, double timeout_seconds);
 
   // Errors: kUnavailable where nothing answers; of an answer of 400 and above its message, with
   // kInvalidArgument for 400, kNotFound for 404 and 405, kOverBudget for 409 and 503 (refused
@@ -34,11 +40,21 @@ class Daemon {
   Result<Json> put(const std::string& target, const Json& body);
 
   // The id in a path: of `run` (id or name) as given; without one that of the only live run.
-  // Errors: kInvalidArgument with the list where there are several, kCorrupt where there is none.
+  // Errors: kInvalidArgument with the list where there are several, kCorrupt where there is none,
+  // naming those that ended.
   Result<std::string> run_id(const std::string& run);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // Errors: kUnavailable where the daemon does not say so in time.
+  Result<void> check_alive();
+  Result<Json> noted(const Result<HttpReply>& reply);
+
   HttpClient client_;
+  std::chrono::milliseconds timeout_;
+  bool asks_first_ = true;
+  std::optional<Clock::time_point> answered_at_;
 };
 
 // "/v1/runs/ID" and what follows, escaped.

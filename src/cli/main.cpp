@@ -24,12 +24,14 @@ int start(const std::vector<std::string>& words) {
     return std::cout ? kExitDone : kExitFailed;
   }
   const Arguments& arguments = line->arguments;
+  Style style = detect_style(STDOUT_FILENO, arguments.no_color);
+  if (arguments.no_trunc) style.width = kUnboundedWidth;
   Session session{arguments,
-                  detect_style(STDOUT_FILENO, arguments.no_color),
+                  style,
                   detect_style(STDERR_FILENO, arguments.no_color),
                   std::cout,
                   std::cerr,
-                  Daemon(pudica::daemon_socket_path(arguments.socket))};
+                  Daemon(pudica::daemon_socket_path(arguments.socket), arguments.timeout_seconds)};
   const int code = run(session);
   std::cout << std::flush;
   if (!std::cout && code == kExitDone) {

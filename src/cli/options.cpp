@@ -32,6 +32,12 @@ class Declaration {
         ->type_name("PATH");
     app_->add_flag("--json", arguments.json, "print JSON");
     app_->add_flag("--no-color", arguments.no_color, "no colours, as with NO_COLOR set");
+    app_->add_flag("--no-trunc", arguments.no_trunc, "cut nothing, however wide a table becomes");
+    app_->add_option("--timeout", arguments.timeout_seconds,
+                     "seconds to wait for the daemon's answer; default: 1.5 until it shows that it "
+                     "lives, then 30")
+        ->check(CLI::Range(0.01, 3600.0))
+        ->type_name("SECONDS");
     app_->add_flag("--version", version_, "print the version");
     declare_runs();
     declare_steering();
@@ -117,11 +123,20 @@ class Declaration {
 
   void declare_steering() {
     auto* sub = command("budget", "Set a run's budget, from its next step on",
-                        "  pudica budget train 18GiB\n  pudica budget k3v9q2 629145600\n");
+                        "  pudica budget train 18GiB\n"
+                        "  pudica budget train 16GiB --dry-run\n"
+                        "  pudica budget k3v9q2 629145600 --no-wait\n");
     sub->add_option("RUN", arguments_.run, "a run's id or name")->required()->type_name("");
     sub->add_option("BYTES", arguments_.budget, "600MiB, 1.5GB or an integer")
         ->required()
         ->type_name("");
+    sub->add_option("--wait", arguments_.wait_seconds,
+                    "seconds to wait for the first step under it; default: 30")
+        ->check(CLI::Range(0.0, 86400.0))
+        ->type_name("SECONDS");
+    sub->add_flag_callback(
+        "--no-wait", [this] { arguments_.wait_seconds = 0; }, "do not wait for the step");
+    sub->add_flag("--dry-run", arguments_.dry_run, "tell what it would cost, change nothing");
 
     sub = command("group", "Budget groups: show them, or set a group's total",
                   "  pudica group                 all groups\n"

@@ -15,6 +15,8 @@ struct Arguments {
   std::string socket;   // empty: the usual place
   bool json = false;
   bool no_color = false;
+  bool no_trunc = false;       // tables as wide as they are
+  double timeout_seconds = 0;  // for the daemon; 0: as it takes (cli/daemon.h)
 
   std::string run;    // empty: the only one
   std::string shape;  // "12x384" or "batch=12,source=384"
@@ -29,6 +31,8 @@ struct Arguments {
   std::string shell;
   double interval_seconds = 1;
   int days = 0;
+  double wait_seconds = 30;  // of `budget`: for the step; 0: not at all
+  bool dry_run = false;
   bool all = false;
   bool once = false;
   bool steps = false;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "controller/class_model.h"
-#include "controller/step_model.h"
+#include "inspect/recomputation.h"
 
 namespace pudica::cli {
 namespace {
@@ -51,21 +51,17 @@ std::vector<Mode> modes_run(const StepRecord& record) {
   return modes;
 }
 
-std::vector<Mode> planned_modes(const Plan& plan, const StepStructure& structure) {
-  std::vector<Mode> modes = plan.modes;
-  std::set<std::uint16_t> taught;
-  for (std::size_t i = 0; i < structure.layers.size(); ++i) {
-    const bool first = taught.insert(structure.layers[i].layer_class).second;
-    if (i < modes.size()) continue;
-    modes.push_back(plan.teach_first_of_class && first ? Mode::full() : plan.default_mode);
-  }
-  return modes;
-}
-
 void StepStart::follow(const StepRecord& record) {
-  if (!record.profiles) return;
-  base_bytes = record.profiles->base_bytes;
-  gradients_present = record.profiles->gradients_present;
+  if (record.profiles) {
+    base_bytes = record.profiles->base_bytes;
+    gradients_present = record.profiles->gradients_present;
+  } else if (record.base_bytes) {
+    base_bytes = *record.base_bytes;
+    gradients_present = record.gradients_present.value_or(gradients_present);
+  } else {
+    return;
+  }
+  known = true;
 }
 
 RecordedModel::RecordedModel(const ControllerOptions& options)
@@ -90,7 +86,7 @@ void RecordedModel::observe(const StepRecord& record) {
   store_.observe(outcome_of(record), 0, released);
 }
 
-Result<StepCosts> RecordedModel::costs(const ShapeKey& shape, bool gradients_present) const {
+Result<StepModel> RecordedModel::at(const ShapeKey& shape, bool gradients_present) const {
   if (structure_.layers.empty()) {
     return Error{ErrorCode::kUnavailable,
                  "the record holds no profile of a learning step, expected at least two"};
@@ -99,7 +95,11 @@ Result<StepCosts> RecordedModel::costs(const ShapeKey& shape, bool gradients_pre
   request.shape = shape;
   request.gradients_present = gradients_present;
   request.lenient = true;
-  auto model = build_step_model(store_, structure_, request);
+  return build_step_model(store_, structure_, request);
+}
+
+Result<StepCosts> RecordedModel::costs(const ShapeKey& shape, bool gradients_present) const {
+  auto model = at(shape, gradients_present);
   if (!model) return model.error();
   return std::move(model->point);
 }
@@ -120,6 +120,15 @@ Result<RecordedModel::Range> RecordedModel::range() const {
     range.floor_bytes = std::max(range.floor_bytes, peak(Mode::full()));
   }
   return range;
+}
+
+bool is_sure(const StepModel& model, const std::vector<std::uint8_t>& choice,
+             const std::vector<std::uint8_t>& joined) {
+  constexpr std::int64_t kSureShare = 100;  // a guess that can be wrong by more is none
+  if (!model.fit) return false;
+  if (model.identified) return true;
+  const std::int64_t point = step_peak_bytes(model.point, choice, joined);
+  return step_peak_bytes(model.upper, choice, joined) - point <= point / kSureShare;
 }
 
 std::optional<std::vector<std::uint8_t>> choice_of(const StepCosts& costs,

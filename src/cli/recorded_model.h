@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "controller/segment_store.h"
+#include "controller/step_model.h"
 #include "inspect/json.h"
 #include "pudica/controller.h"
 #include "pudica/peak_model.h"
@@ -19,13 +20,11 @@ namespace pudica::cli {
 // those planned; empty where neither is known.
 std::vector<Mode> modes_run(const StepRecord& record);
 
-// The modes of a plan for all layers of a structure.
-std::vector<Mode> planned_modes(const Plan& plan, const StepStructure& structure);
-
-// Follows which base bytes and gradients a step begins with: those measured last.
+// Follows which base bytes and gradients a step begins with: those told last.
 struct StepStart {
   Bytes base_bytes{0};
   bool gradients_present = false;
+  bool known = false;  // a record has told them
   void follow(const StepRecord& record);
 };
 
@@ -46,6 +45,7 @@ class RecordedModel {
   static constexpr std::size_t kMaxShapes = 16384;
 
   // Errors: kUnavailable, naming what was not measured.
+  [[nodiscard]] Result<StepModel> at(const ShapeKey& shape, bool gradients_present) const;
   [[nodiscard]] Result<StepCosts> costs(const ShapeKey& shape, bool gradients_present) const;
 
   // The largest peak over the shapes with every layer in its cheapest mode to keep (`full` where it
@@ -67,6 +67,11 @@ class RecordedModel {
   std::int64_t profiles_ = 0;
   bool too_many_shapes_ = false;
 };
+
+// Whether the peak of these modes at the model's shape follows from what was measured: each of its
+// segments was seen at two shapes or at this one, and what they leave open is within a hundredth.
+bool is_sure(const StepModel& model, const std::vector<std::uint8_t>& choice,
+             const std::vector<std::uint8_t>& joined);
 
 // The index of each mode in the costs; nullopt where a layer's mode was never measured.
 std::optional<std::vector<std::uint8_t>> choice_of(const StepCosts& costs,

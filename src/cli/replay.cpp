@@ -1,14 +1,21 @@
 #include "cli/replay.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "inspect/recomputation.h"
 #include "policy/policy_factory.h"
 
 namespace pudica::cli {
 namespace {
 
 using Choice = std::vector<std::uint8_t>;
+
+// A model further off than this share of the recorded peak tells nothing of other plans.
+constexpr double kMostMisfit = 0.01;
 
 // Takes kept layers back until the step fits, least recompute time per byte freed first, as the
 // hook layer does. Returns how many.
@@ -38,8 +45,77 @@ std::int64_t revoke(const StepCosts& costs, std::int64_t available, const Plan& 
   return revoked;
 }
 
-std::int64_t count_recomputed(const std::vector<Mode>& modes) {
-  return std::ranges::count_if(modes, [](Mode mode) { return mode != Mode::keep(); });
+// Whether some layer that is held may go, and it is not known what that would free.
+bool lacks_full(const StepCosts& costs, const Choice& choice) {
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    const auto& modes = costs.layers[i].modes;
+    if (std::ranges::find(modes, Mode::full(), &LayerModeCosts::mode) == modes.end()) return true;
+  }
+  return false;
+}
+
+// What running layers again took in the step as it was recorded: as it tells itself, else by what
+// the model knows of its modes.
+std::optional<double> recorded_recompute(const StepRecord& record, const StepCosts& costs) {
+  if (record.recompute_seconds) return record.recompute_seconds;
+  const auto choice = choice_of(costs, modes_run(record));
+  if (!choice || record.revocations > 0) return std::nullopt;
+  return step_extra_seconds(costs, *choice);
+}
+
+// How far the model is off the peak of the step as it was recorded, as a share of it. nullopt: that
+// cannot be told, as its modes were never measured, layers of it were revoked, or were recomputed
+// as one.
+std::optional<double> misfit(const StepRecord& record, const StepCosts& costs, Bytes base_bytes) {
+  const std::vector<Mode> modes = modes_run(record);
+  const auto choice = choice_of(costs, modes);
+  if (!choice || record.revocations > 0 || record.measured_bytes <= Bytes(0)) return std::nullopt;
+  const Bytes modelled = base_bytes + Bytes(step_peak_bytes(costs, *choice));
+  const auto neighbours = [](Mode a, Mode b) { return a == Mode::full() && b == Mode::full(); };
+  const double off = static_cast<double>((modelled - record.measured_bytes).count()) /
+                     static_cast<double>(record.measured_bytes.count());
+  const bool may_be_joint = std::ranges::adjacent_find(modes, neighbours) != modes.end();
+  if (may_be_joint && off > kMostMisfit) return std::nullopt;
+  return off;
+}
+
+// Why the model does not tell what another plan would have needed in this step; none where it does.
+Result<void> check_model(const StepRecord& record, const StepModel& model, const StepStart& start) {
+  const auto unknown = [](std::string why) {
+    return Error{ErrorCode::kUnavailable, std::move(why)};
+  };
+  if (!start.known) {
+    return unknown("the bytes that were live when it began are not told before the first profile");
+  }
+  const auto error = misfit(record, model.point, start.base_bytes);
+  if (error && std::abs(*error) > kMostMisfit) {
+    return unknown(
+        fmt::format("the peak of the step as it was recorded is {:.1f} % off what the "
+                    "measured layers add up to",
+                    *error * 100));
+  }
+  const bool told = record.profiles || record.base_bytes;
+  if (error || told) return {};
+  return unknown("neither its live bytes nor the modes that it ran were measured");
+}
+
+// The step as it was.
+void take_recorded(const StepRecord& record, const RecordedModel& model, ReplayedStep& out) {
+  out.modes = modes_run(record);
+  out.planned_peak_bytes = record.measured_bytes;
+  out.peak_bytes = record.measured_bytes;
+  out.revocations = record.revocations;
+  out.recomputed = recomputed_calls(out.modes, record.revocations);
+  out.overrun = record.overrun;
+  out.recorded_seconds = record.seconds;
+  if (record.seconds > 0) out.seconds = record.seconds;
+  out.extra_seconds = record.recompute_seconds;
+  if (out.extra_seconds) return;
+  if (recomputed_calls(out.modes, record.revocations) == 0) {
+    out.extra_seconds = 0;
+  } else if (const auto costs = model.costs(record.key, false)) {
+    out.extra_seconds = recorded_recompute(record, *costs);
+  }
 }
 
 SegmentKey layer_key(SegmentKind kind, const StepStructure::Layer& layer, Mode mode) {
@@ -157,14 +233,28 @@ void ReplayTotals::add(const ReplayedStep& step) {
   overruns += step.overrun ? 1 : 0;
   layer_calls += static_cast<std::int64_t>(step.modes.size());
   recomputed += step.recomputed;
-  seconds += step.seconds;
-  extra_seconds += step.extra_seconds;
+  if (step.seconds && step.extra_seconds) {
+    ++timed_steps;
+    seconds += *step.seconds;
+    extra_seconds += *step.extra_seconds;
+    recorded_seconds += step.recorded_seconds;
+  }
   peak_bytes = std::max(peak_bytes, step.peak_bytes);
   planned_peak_bytes = std::max(planned_peak_bytes, step.planned_peak_bytes);
-  if (step.budget_bytes > Bytes(0)) {
-    budget_used = std::max(budget_used, static_cast<double>(step.peak_bytes.count()) /
-                                            static_cast<double>(step.budget_bytes.count()));
-  }
+  budget_used =
+      std::max(budget_used, pudica::budget_used(step.peak_bytes, step.budget_bytes).value_or(0));
+}
+
+ReplayedStep recorded_step(const StepRecord& record, const RecordedModel& model) {
+  ReplayedStep step;
+  step.step = record.step;
+  step.key = record.key;
+  step.predicted_bytes = record.predicted_bytes;
+  step.budget_bytes = record.budget_bytes;
+  step.learning = record.profiles.has_value();
+  step.measured = true;
+  take_recorded(record, model, step);
+  return step;
 }
 
 Result<Replay> Replay::start(const PolicySpec& spec, const ControllerOptions& options,
@@ -185,6 +275,7 @@ Result<ReplayedStep> Replay::step(const StepRecord& record) {
   out.step = record.step;
   out.key = record.key;
   out.budget_bytes = context_.budget_bytes;
+  out.recorded_seconds = record.seconds;
   out.learning = decision.record;
   if (decision.plan == nullptr) {
     return Error{ErrorCode::kUnavailable, "the policy made no plan"};
@@ -192,30 +283,48 @@ Result<ReplayedStep> Replay::step(const StepRecord& record) {
   if (decision.plan->predicts_peak()) {
     out.predicted_bytes = decision.plan->predicted_peak_bytes;
   }
-  const auto costs = model_->costs(record.key, start_.gradients_present);
-  Result<void> done =
-      costs ? simulate(record, *decision.plan, *costs, out) : Result<void>(costs.error());
-  if (!done) out.modes = planned_modes(*decision.plan, model_->structure());
-  end_step(record, decision, costs && done ? &*costs : nullptr, out);
+  const auto model = model_->at(record.key, start_.gradients_present);
+  const Result<void> done = simulate(record, *decision.plan, model, out);
+  end_step(record, decision, model && done ? &model->point : nullptr, out);
   if (!done) return done.error();
   return out;
 }
 
-Result<void> Replay::simulate(const StepRecord& record, const Plan& plan, const StepCosts& costs,
-                              ReplayedStep& out) const {
+Result<void> Replay::simulate(const StepRecord& record, const Plan& plan,
+                              const Result<StepModel>& model, ReplayedStep& out) const {
   out.modes = planned_modes(plan, model_->structure());
-  auto choice = choice_of(costs, out.modes);
+  const bool joint = std::ranges::find(plan.joined, 1) != plan.joined.end();
+  out.measured = out.modes == modes_run(record) && record.revocations == 0 && !joint;
+  const auto choice = model ? choice_of(model->point, out.modes) : std::nullopt;
+  const bool as_recorded = out.budget_bytes == record.budget_bytes;
+  const bool within = out.budget_bytes == Bytes(0) || record.measured_bytes <= out.budget_bytes;
+  if (out.measured && (as_recorded || within)) {
+    take_recorded(record, *model_, out);
+    out.overrun = as_recorded && record.overrun;
+    return {};
+  }
+  if (!model) return model.error();
   if (!choice) {
     return Error{ErrorCode::kUnavailable,
                  "a mode of the plan for " + record.key.to_string() + " was never measured"};
   }
-  const std::vector<Mode> recorded = modes_run(record);
-  const bool joint = std::ranges::find(plan.joined, 1) != plan.joined.end();
-  out.measured = out.modes == recorded && record.revocations == 0 && !joint;
-  const Bytes modelled = start_.base_bytes + Bytes(step_peak_bytes(costs, *choice, plan.joined));
+  if (auto checked = check_model(record, *model, start_); !checked) return checked;
+  if (!is_sure(*model, *choice, plan.joined)) {
+    return Error{ErrorCode::kUnavailable,
+                 "what its plan needs at " + record.key.to_string() +
+                     " does not follow from the shapes that were measured"};
+  }
+  return run_planned(record, plan, *model, *choice, out);
+}
+
+// Under its budget: what is short is revoked, or overrun.
+Result<void> Replay::run_planned(const StepRecord& record, const Plan& plan, const StepModel& model,
+                                 const std::vector<std::uint8_t>& choice, ReplayedStep& out) const {
+  const StepCosts& costs = model.point;
+  const Bytes modelled = start_.base_bytes + Bytes(step_peak_bytes(costs, choice, plan.joined));
   out.planned_peak_bytes = out.measured ? record.measured_bytes : modelled;
   out.peak_bytes = out.planned_peak_bytes;
-  Choice ran = *choice;
+  Choice ran = choice;
   if (out.budget_bytes > Bytes(0) && out.planned_peak_bytes > out.budget_bytes) {
     if (plan.revocable) {
       // In the model's own terms, so that a measured excess is the model's too.
@@ -225,13 +334,17 @@ Result<void> Replay::simulate(const StepRecord& record, const Plan& plan, const 
       out.peak_bytes = start_.base_bytes + off + Bytes(step_peak_bytes(costs, ran, plan.joined));
     }
     out.overrun = out.peak_bytes > out.budget_bytes;
+    if (out.overrun && plan.revocable && lacks_full(costs, ran)) {
+      return Error{ErrorCode::kUnavailable,
+                   "what revoking layers gives back was never measured: none of their class ran "
+                   "again as a whole"};
+    }
   }
+  out.recomputed = recomputed_calls(out.modes, out.revocations);
   out.extra_seconds = step_extra_seconds(costs, ran);
-  out.recomputed = count_recomputed(out.modes) + out.revocations;
-  const auto before = choice_of(costs, recorded);
+  const auto before = recorded_recompute(record, costs);
   if (record.seconds > 0 && before) {
-    const double without = record.seconds - step_extra_seconds(costs, *before);
-    out.seconds = std::max(0.0, without) + out.extra_seconds;
+    out.seconds = std::max(0.0, record.seconds - *before) + *out.extra_seconds;
   }
   return {};
 }
@@ -242,10 +355,10 @@ void Replay::end_step(const StepRecord& record, const StepDecision& decision,
   outcome.context = context_;
   outcome.plan = decision.plan;
   outcome.peak_bytes = out.peak_bytes;
-  outcome.seconds = out.seconds;
+  outcome.seconds = out.seconds.value_or(0);
   outcome.revocations = out.revocations;
   outcome.overrun = out.overrun;
-  outcome.failed = costs == nullptr && !record.profiles;
+  outcome.failed = costs == nullptr && !out.measured && !record.profiles;
   const bool learns = dynamic_cast<Controller*>(policy_.get()) != nullptr;
   if (record.profiles) policy_->on_structure(record.profiles->structure);
   if (decision.record && record.profiles && (learns || out.measured)) {

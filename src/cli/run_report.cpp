@@ -10,6 +10,7 @@
 #include "cli/format.h"
 #include "cli/recorded_model.h"
 #include "cli/terminal.h"
+#include "inspect/recomputation.h"
 #include "pudica/shape_key.h"
 
 namespace pudica::cli {
@@ -57,6 +58,7 @@ RunReport RunReport::of_run(const Json& run, const Json& plans) {
     step.measured_bytes = integer(item, "measured_bytes").value_or(0);
     step.budget_bytes = integer(item, "budget_bytes").value_or(0);
     step.seconds = number(item, "seconds").value_or(0);
+    step.recompute_seconds = number(item, "recompute_seconds");
     step.recomputed = integer(item, "recomputed").value_or(0);
     step.layers = integer(item, "layers").value_or(0);
     step.revocations = integer(item, "revocations").value_or(0);
@@ -84,8 +86,8 @@ void RunReport::add(const StepRecord& record) {
   step.seconds = record.seconds;
   const std::vector<Mode> modes = modes_run(record);
   step.layers = static_cast<std::int64_t>(modes.size());
-  step.recomputed = std::ranges::count_if(modes, [](Mode mode) { return mode != Mode::keep(); }) +
-                    record.revocations;
+  step.recompute_seconds = record.recompute_seconds;
+  step.recomputed = recomputed_calls(modes, record.revocations);
   step.revocations = record.revocations;
   step.overrun = record.overrun;
   step.learning = record.profiles.has_value();
@@ -153,23 +155,28 @@ std::string RunReport::tiles() const {
   std::int64_t revocations = 0;
   std::int64_t recomputed = 0;
   std::int64_t layers = 0;
+  double again = 0;
+  double timed = 0;
   double used = 0;
   for (const Step& step : steps_) {
     peak = std::max(peak, step.measured_bytes);
     revocations += step.revocations;
     recomputed += step.recomputed;
     layers += step.layers;
-    if (step.budget_bytes > 0) {
-      used = std::max(
-          used, static_cast<double>(step.measured_bytes) / static_cast<double>(step.budget_bytes));
+    if (step.recompute_seconds) {
+      again += *step.recompute_seconds;
+      timed += step.seconds;
     }
+    const auto part = budget_used(Bytes(step.measured_bytes), Bytes(step.budget_bytes));
+    used = std::max(used, part.value_or(0));
   }
   const std::int64_t budget = steps_.empty() ? 0 : steps_.back().budget_bytes;
   const double median = median_seconds();
   return tile(budget > 0 ? bytes_text(budget) : "no limit", "budget, last", " main") +
          tile(bytes_text(peak), "largest peak") +
-         tile(used > 0 ? percent_text(used) : kNothing, "of the budget, at most") +
+         tile(used > 0 ? percent_text(used) : kNothing, "of its step's budget, at most") +
          tile(median > 0 ? duration_text(median) : kNothing, "median step time") +
+         tile(percent_text(recomputed_share(again, timed)), "of the time, recomputing") +
          tile(layers > 0
                   ? percent_text(static_cast<double>(recomputed) / static_cast<double>(layers))
                   : kNothing,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,7 @@ class RunReport {
     std::int64_t measured_bytes = 0;
     std::int64_t budget_bytes = 0;  // 0: not limited
     double seconds = 0;
+    std::optional<double> recompute_seconds;
     std::int64_t recomputed = 0;
     std::int64_t layers = 0;
     std::int64_t revocations = 0;

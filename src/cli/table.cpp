@@ -8,8 +8,9 @@
 namespace pudica::cli {
 namespace {
 
-constexpr std::size_t kGap = 2;         // between columns
-constexpr std::size_t kLeastWidth = 8;  // of a column that shrinks
+constexpr std::size_t kGap = 2;            // between columns
+constexpr std::size_t kLeastWidth = 8;     // of a column that shrinks
+constexpr std::size_t kLeastWrapped = 24;  // of one that wraps: beyond that others go first
 
 std::size_t width_of(const Cell& cell) {
   return cell.drawn ? cell.columns : display_width(cell.text);
@@ -23,6 +24,8 @@ std::size_t total(const std::vector<std::size_t>& widths, const std::vector<bool
   return sum < kGap ? 0 : sum - kGap;
 }
 
+std::size_t least_width(const Column& column) { return column.wraps ? kLeastWrapped : kLeastWidth; }
+
 // Shrinks what may shrink, the widest first; then leaves out columns by rank.
 std::vector<bool> fit(const std::vector<Column>& columns, std::size_t limit,
                       std::vector<std::size_t>& widths) {
@@ -35,7 +38,7 @@ std::vector<bool> fit(const std::vector<Column>& columns, std::size_t limit,
     std::size_t last = columns.size();
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (!shown[i]) continue;
-      const bool can = columns[i].shrinks && widths[i] > kLeastWidth;
+      const bool can = columns[i].shrinks && widths[i] > least_width(columns[i]);
       if (can && (widest == columns.size() || widths[i] > widths[widest])) widest = i;
       if (columns[i].rank > 0 &&
           (last == columns.size() || columns[i].rank >= columns[last].rank)) {
@@ -43,13 +46,57 @@ std::vector<bool> fit(const std::vector<Column>& columns, std::size_t limit,
       }
     }
     if (widest < columns.size()) {
-      widths[widest] = std::max(kLeastWidth, widths[widest] - std::min(excess, widths[widest]));
+      widths[widest] =
+          std::max(least_width(columns[widest]), widths[widest] - std::min(excess, widths[widest]));
     } else if (last < columns.size()) {
       shown[last] = false;
     } else {
       return shown;
     }
   }
+}
+
+// Of the word, what goes in `width` columns, at least one character.
+std::size_t fitting_bytes(const std::string& word, std::size_t width) {
+  const auto is_first_byte = [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  };
+  std::size_t end = 0;
+  std::size_t columns = 0;
+  while (end < word.size()) {
+    std::size_t next = end + 1;
+    while (next < word.size() && !is_first_byte(word[next])) ++next;
+    columns += display_width(std::string_view(word).substr(end, next - end));
+    if (columns > width && end > 0) break;
+    end = next;
+  }
+  return end;
+}
+
+// The text in lines of at most `width` columns, broken at spaces where there are any.
+std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  std::size_t used = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t space = std::min(text.find(' ', at), text.size());
+    std::string word = text.substr(at, space - at);
+    if (used > 0 && used + 1 + display_width(word) > width) {
+      lines.emplace_back();
+      used = 0;
+    }
+    if (used > 0) lines.back() += ' ';
+    used += used > 0 ? 1 : 0;
+    while (display_width(word) > width) {
+      const std::size_t bytes = fitting_bytes(word, width);
+      lines.back() += word.substr(0, bytes);
+      lines.emplace_back();
+      word.erase(0, bytes);
+    }
+    lines.back() += word;
+    used += display_width(word);
+    at = space + 1;
+  }
+  return lines;
 }
 
 std::string padded(const std::string& text, std::size_t used, std::size_t width, bool right) {
@@ -83,17 +130,28 @@ void Table::print(std::ostream& out, const Style& style) const {
   const auto line = [&](const std::vector<Cell>& row) {
     std::string text;
     std::size_t gap = 0;
+    std::size_t before = 0;  // columns in front of the cell
+    std::vector<std::string> more;
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (!shown[i]) continue;
       text.append(gap, ' ');
-      const std::string content =
-          row[i].drawn ? row[i].text : clipped(row[i].text, widths[i], style);
+      before += gap;
+      std::string content = row[i].text;
+      if (columns_[i].wraps) {
+        more = wrapped(content, widths[i]);
+        content = more.front();
+        more.erase(more.begin());
+      } else if (!row[i].drawn) {
+        content = clipped(content, widths[i], style);
+      }
       const std::size_t used = row[i].drawn ? row[i].columns : display_width(content);
       text += padded(painted(content, row[i].colour, style), used, widths[i], columns_[i].right);
       gap = kGap;
+      if (more.empty()) before += widths[i];
     }
     text.erase(text.find_last_not_of(' ') + 1);
     out << text << '\n';
+    for (const std::string& rest : more) out << std::string(before, ' ') << rest << '\n';
   };
   std::vector<Cell> titles;
   for (const Column& column : columns_) titles.push_back({column.title, Colour::kBold});

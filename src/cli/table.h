@@ -23,6 +23,7 @@ struct Column {
   bool right = false;    // aligned to the right: numbers
   bool shrinks = false;  // may be clipped where the terminal is narrow
   int rank = 0;          // where that is not enough the columns of highest rank go; 0 stays
+  bool wraps = false;    // what does not fit goes on below: nothing of it is cut. The last column.
 };
 
 // Thread-safe: a value.

@@ -18,6 +18,8 @@ struct Style {
 
 // Of the stream `descriptor`, by terminal, locale, COLUMNS, TERM and NO_COLOR.
 Style detect_style(int descriptor, bool no_color);
+// Wide enough for anything.
+inline constexpr std::size_t kUnboundedWidth = std::size_t{1} << 30U;
 
 // Lines of the terminal at `descriptor`; 0 where it is none.
 std::size_t terminal_rows(int descriptor);

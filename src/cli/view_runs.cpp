@@ -15,6 +15,11 @@ constexpr std::size_t kLongBarWidth = 30;
 constexpr std::size_t kNameWidth = 32;
 constexpr std::size_t kChangesShown = 12;
 
+// Of names of others, unless nothing is to be cut.
+std::size_t name_width(const Style& style) {
+  return style.width >= kUnboundedWidth ? kUnboundedWidth : kNameWidth;
+}
+
 std::string safe(const Json& object, std::string_view path, const Style& style) {
   const std::string value = text(object, path);
   return value.empty() ? kNothing : sanitised(value, style);
@@ -45,14 +50,6 @@ std::string budget_text(const Json& run) {
   if (!budget || *budget == 0) return budget ? "no limit" : kNothing;
   const auto pending = integer(run, "budget_pending_bytes");
   return bytes_text(budget) + (pending ? " -> " + bytes_text(pending) : "");
-}
-
-// Of the budget, what the largest peak took.
-std::optional<double> budget_used(const Json& run) {
-  const auto budget = number(run, "budget_bytes");
-  const auto peak = number(run, "peak_bytes");
-  if (!budget || !peak || *budget <= 0) return std::nullopt;
-  return *peak / *budget;
 }
 
 Cell bar_cell(const std::optional<double>& used, std::size_t width, const Style& style) {
@@ -118,10 +115,11 @@ Facts memory_facts(const Json& run, const RunView& view) {
   const std::string source = text(run, "budget_source");
   if (!source.empty()) budget += ", set by the " + sanitised(source, style);
   const std::string group = text(run, "group");
-  if (!group.empty()) budget += ", group " + clipped(sanitised(group, style), kNameWidth, style);
+  if (!group.empty())
+    budget += ", group " + clipped(sanitised(group, style), name_width(style), style);
   std::string peak = bytes_text(integer(run, "peak_bytes"));
-  if (const auto used = budget_used(run)) {
-    peak += "  " + bar_cell(used, kLongBarWidth, style).text;
+  if (const auto used = number(run, "budget_used")) {
+    peak += "  " + bar_cell(used, kLongBarWidth, style).text + " of its step's budget at most";
   }
   Facts facts{{"Budget", budget}, {"Largest peak", peak}};
   if (const auto host = integer(run, "host_peak_bytes"); host && *host > 0) {
@@ -135,10 +133,11 @@ Facts memory_facts(const Json& run, const RunView& view) {
                                   " of them learning");
   facts.emplace_back(
       "Step time", duration_text(number(run, "step_seconds_median")) + " (median of the last 128)");
-  facts.emplace_back("Recomputed", percent_text(number(run, "recomputed_share")) +
-                                       " of layer calls, " +
-                                       count_text(integer(run, "revocations")) + " revocations, " +
-                                       count_text(integer(run, "overruns")) + " overruns");
+  facts.emplace_back(
+      "Recomputed", percent_text(number(run, "recomputed_share")) + " of the time of steps (" +
+                        percent_text(number(run, "recomputed_calls_share")) + " of layer calls), " +
+                        count_text(integer(run, "revocations")) + " revocations, " +
+                        count_text(integer(run, "overruns")) + " overruns");
   facts.emplace_back("Plan cache", count_text(integer(run, "cache.plans")) + " plans, " +
                                        count_text(integer(run, "cache.hits")) + " hits, " +
                                        count_text(integer(run, "cache.misses")) + " misses");
@@ -148,7 +147,7 @@ Facts memory_facts(const Json& run, const RunView& view) {
 void add_last_step(const Json& run, const Style& style, Facts& facts) {
   const Json* const last = find(run, "last");
   if (last == nullptr || !last->is_object()) return;
-  facts.emplace_back("Last step", clipped(safe(*last, "key", style), kNameWidth * 2, style) +
+  facts.emplace_back("Last step", clipped(safe(*last, "key", style), 2 * name_width(style), style) +
                                       ": predicted " +
                                       bytes_text(integer(*last, "predicted_bytes")) +
                                       ", measured " + bytes_text(integer(*last, "measured_bytes")) +
@@ -180,7 +179,9 @@ const std::vector<std::string>& run_fields() {
                                                 "user",
                                                 "pid",
                                                 "started_at",
-                                                "last_seen_at"};
+                                                "last_seen_at",
+                                                "budget_used",
+                                                "recomputed_calls_share"};
   return kFields;
 }
 
@@ -200,18 +201,18 @@ void print_run_table(std::ostream& out, const Json& runs, const RunView& view) {
                {"GROUP", false, true, 7},
                {"SEEN", true, false, 6}});
   for (const Json& run : runs) {
-    table.add({{clipped(safe(run, "id", style), kNameWidth, style)},
-               {clipped(safe(run, "name", style), kNameWidth, style)},
+    table.add({{clipped(safe(run, "id", style), name_width(style), style)},
+               {clipped(safe(run, "name", style), name_width(style), style)},
                {state_text(run, style), state_colour(text(run, "state"))},
                {step_text(run)},
                {budget_text(run)},
                {bytes_text(integer(run, "peak_bytes"))},
-               bar_cell(budget_used(run), kBarWidth, style),
+               bar_cell(number(run, "budget_used"), kBarWidth, style),
                {duration_text(number(run, "step_seconds_median"))},
                {percent_text(number(run, "recomputed_share"))},
                {count_text(integer(run, "revocations"))},
-               {clipped(safe(run, "policy", style), kNameWidth, style)},
-               {clipped(safe(run, "group", style), kNameWidth, style)},
+               {clipped(safe(run, "policy", style), name_width(style), style)},
+               {clipped(safe(run, "group", style), name_width(style), style)},
                {recent_text(run, view)}});
   }
   table.print(out, style);
@@ -228,7 +229,7 @@ void print_group_table(std::ostream& out, const Json& groups, const Style& style
     const auto assigned = number(group, "assigned_bytes");
     std::optional<double> used;
     if (total && assigned && *total > 0) used = *assigned / *total;
-    table.add({{clipped(safe(group, "name", style), kNameWidth, style)},
+    table.add({{clipped(safe(group, "name", style), name_width(style), style)},
                {bytes_text(integer(group, "total_bytes"))},
                {bytes_text(integer(group, "assigned_bytes"))},
                bar_cell(used, kBarWidth, style),

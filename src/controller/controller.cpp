@@ -242,6 +242,7 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   request.context = context;
   request.margin_bytes = margin_at(context.budget_bytes);
   request.ample_fraction = options_.ample_fraction;
+  request.keep_all_bytes = keep_all_peak(context, model);
   BuiltPlan built = best_plan(request, model, usable ? warm : std::span<const std::uint8_t>{});
   const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
   built.plan.predicted_peak_bytes =
@@ -294,6 +295,25 @@ BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
   }
   built.plan.reason += "; measured before: " + format_bytes(peak);
   return built;
+}
+
+Bytes ControllerImpl::keep_all_peak(const StepContext& context, const StepModel& model) const {
+  Plan plan;
+  const std::vector<std::uint8_t> choice = fastest_choice(model.upper);
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    plan.modes.push_back(model.upper.layers[i].modes[choice[i]].mode);
+  }
+  const auto measured = known_peaks_.peak(context, plan);
+  return context.base_bytes + Bytes(measured.value_or(step_peak_bytes(model.point, choice)));
+}
+
+bool ControllerImpl::awaits_modes(const StepModel& model) const {
+  if (!model.unknown.empty()) return true;
+  if (!on_menu(Mode::Kind::kSelective)) return false;
+  return std::ranges::any_of(structure_.layers, [this](const StepStructure::Layer& layer) {
+    return layer.layer_class >= structure_.menus.size() ||
+           structure_.menus[layer.layer_class].id == 0;
+  });
 }
 
 bool ControllerImpl::is_covered(const ShapeKey& shape) const {

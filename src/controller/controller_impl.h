@@ -117,6 +117,11 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] BuiltPlan best_plan(PlanRequest request, const StepModel& model,
                                     std::span<const std::uint8_t> warm) const;
 
+  // What keeping all needs at the context's shape: as it was measured, else as it is expected.
+  [[nodiscard]] Bytes keep_all_peak(const StepContext& context, const StepModel& model) const;
+  // Whether some mode that could make a plan cheaper has still to be measured.
+  [[nodiscard]] bool awaits_modes(const StepModel& model) const;
+
   // Whether steps have run that were nearly as large in every dimension.
   [[nodiscard]] bool is_covered(const ShapeKey& shape) const;
 

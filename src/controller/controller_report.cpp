@@ -139,6 +139,16 @@ std::vector<FrontierPoint> absolute_frontier(const std::vector<FrontierPoint>& p
   return out;
 }
 
+// Of the plan, by the upper bounds of what was learned; as it was measured where it ran. What is
+// not determined is certain within a thousandth (is_certain), which the bound has to cover.
+Bytes upper_peak(const StepContext& context, const StepModel& model, const BuiltPlan& built) {
+  constexpr std::int64_t kCertainShare = 1000;
+  if (built.measured_bytes) return context.base_bytes + Bytes(*built.measured_bytes);
+  const std::int64_t bound = step_peak_bytes(model.upper, built.choice, built.plan.joined);
+  const std::int64_t open = model.identified ? 0 : bound / kCertainShare;
+  return context.base_bytes + Bytes(bound + open);
+}
+
 }  // namespace
 
 ControllerSnapshot ControllerImpl::snapshot() const {
@@ -218,13 +228,23 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
   out.margin_bytes = margin_at(budget_bytes);
   ChainProblem problem = to_chain(model->point);
   add_joints(model->point, &problem);
-  StepContext unlimited = context;
-  unlimited.budget_bytes = Bytes(0);
-  out.keep_all_peak_bytes = built_plan(unlimited, *model, {}).plan.predicted_peak_bytes;
+  out.returning_bytes = context.returning_bytes;
+  out.keep_all_peak_bytes = keep_all_peak(context, *model);
   const ChainPlan floor = floor_plan(problem.chain);
   out.floor_peak_bytes =
       context.base_bytes + Bytes(step_peak_bytes(model->point, floor.choice, floor.joined));
-  out.plan = std::make_shared<const Plan>(built_plan(context, *model, {}).plan);
+  const BuiltPlan built = built_plan(context, *model, {});
+  out.plan = std::make_shared<const Plan>(built.plan);
+  const bool could_be_cheaper = built.plan.predicted_extra_seconds > 0 && awaits_modes(*model);
+  out.settled = is_certain(*model, built) && !could_be_cheaper;
+  out.upper_peak_bytes = upper_peak(context, *model, built);
+  if (!out.settled) {
+    const Bytes keep_all =
+        context.base_bytes + Bytes(step_peak_bytes(model->upper, fastest_choice(model->upper)));
+    const bool limited = budget_bytes > Bytes(0);
+    out.upper_peak_bytes =
+        std::max(out.upper_peak_bytes, limited ? std::min(budget_bytes, keep_all) : keep_all);
+  }
   auto points = planner_->frontier(problem.chain);
   if (!points) return points.error();
   out.frontier = absolute_frontier(*points, problem, context.base_bytes);

@@ -13,16 +13,6 @@ using Choice = std::vector<std::uint8_t>;
 // whole rows (masked tokens, say) never becomes exact, and need not.
 constexpr std::int64_t kCertainShare = 1000;
 
-Choice fastest_choice(const StepCosts& costs) {
-  Choice choice;
-  choice.reserve(costs.layers.size());
-  for (const LayerCosts& layer : costs.layers) {
-    const auto best = std::ranges::min_element(layer.modes, {}, &LayerModeCosts::extra_seconds);
-    choice.push_back(static_cast<std::uint8_t>(best - layer.modes.begin()));
-  }
-  return choice;
-}
-
 // "5 of 8 layers recomputed", "2 of 8 layers recomputed, 3 recomputed in part, 1 offloaded",
 // "8 of 8 layers recomputed, in 5 segments"
 std::string describe(const Plan& plan) {
@@ -154,7 +144,7 @@ void note_shortage(Plan& plan, const PlanRequest& request) {
 void take_solved(BuiltPlan& built, Planner& planner, const StepCosts& costs,
                  const PlanRequest& request, std::span<const std::uint8_t> warm) {
   const std::int64_t room = room_of(request);
-  const Bytes keep_all = built.plan.predicted_peak_bytes;
+  const Bytes keep_all = request.keep_all_bytes.value_or(built.plan.predicted_peak_bytes);
   ChainProblem problem = to_chain(costs);
   const std::int64_t available = room - problem.offset_bytes;
   auto solved = planner.solve(problem.chain, available, warm);
@@ -183,6 +173,16 @@ void take_solved(BuiltPlan& built, Planner& planner, const StepCosts& costs,
 
 }  // namespace
 
+std::vector<std::uint8_t> fastest_choice(const StepCosts& costs) {
+  Choice choice;
+  choice.reserve(costs.layers.size());
+  for (const LayerCosts& layer : costs.layers) {
+    const auto best = std::ranges::min_element(layer.modes, {}, &LayerModeCosts::extra_seconds);
+    choice.push_back(static_cast<std::uint8_t>(best - layer.modes.begin()));
+  }
+  return choice;
+}
+
 BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest& request,
                      std::span<const std::uint8_t> warm) {
   BuiltPlan built;
@@ -196,7 +196,8 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
   }
   const Bytes keep_all = plan.predicted_peak_bytes;
   if ((keep_all - request.context.base_bytes).count() <= room_of(request)) {
-    plan.reason = "everything fits: keeping all needs " + format_bytes(keep_all) + ", " +
+    plan.reason = "everything fits: keeping all needs " +
+                  format_bytes(request.keep_all_bytes.value_or(keep_all)) + ", " +
                   budget_text(request);
   } else {
     take_solved(built, planner, costs, request, warm);

@@ -20,6 +20,8 @@ struct PlanRequest {
   StepContext context;
   Bytes margin_bytes{0};        // held back from the budget
   double ample_fraction = 0.9;  // predicted peak below this share of the budget: hook-free keep
+  // Told in reasons; nullopt: as the costs have it.
+  std::optional<Bytes> keep_all_bytes;
   // Plans that peak higher above the base were seen not to fit.
   std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max();
 };
@@ -44,6 +46,9 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
 // wrong prediction, or a bound far above what is to come.
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
              const PlanRequest& request, const KnownPeaks& known);
+
+// The fastest mode of each layer: everything kept, mostly.
+std::vector<std::uint8_t> fastest_choice(const StepCosts& costs);
 
 // Whether the plan's predicted peak is one to hold it to: it was measured, or the model fits, and
 // its upper bound is as good as its point estimate.

@@ -49,7 +49,7 @@ Api::Found Api::find(const std::string& id_or_name) const {
   if (ids.size() > 1) {
     std::string list;
     for (const std::string& id : ids) list += (list.empty() ? "" : ", ") + id;
-    return {std::nullopt, error_reply(409, std::to_string(ids.size()) + " runs are named '" +
+    return {std::nullopt, error_reply(400, std::to_string(ids.size()) + " runs are named '" +
                                                id_or_name + "', expected one id of " + list)};
   }
   auto run = parts_.registry.find(ids.front());
@@ -146,6 +146,7 @@ void Api::save(const std::string& id) {
 }
 
 void Api::save_all() {
+  parts_.models.tick();  // what was learned since the last second too
   for (const RunSummary& run : parts_.registry.list(RunRegistry::Which::kLive)) save(run.id);
 }
 

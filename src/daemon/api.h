@@ -12,6 +12,7 @@
 #include "daemon/access.h"
 #include "daemon/api_reply.h"
 #include "daemon/archive.h"
+#include "daemon/asked_run.h"
 #include "daemon/budget_desk.h"
 #include "daemon/clock.h"
 #include "daemon/run_json.h"
@@ -92,6 +93,12 @@ class Api {
     ApiReply refusal;
   };
   Found find(const std::string& id_or_name) const;
+  // The same, and runs that only the store knows of.
+  struct Asked {
+    std::optional<AskedRun> run;
+    ApiReply refusal;
+  };
+  Asked find_asked(const std::string& id_or_name) const;
   [[nodiscard]] ApiReply refuse_reader(const Caller& caller) const;
   // The refusal of whoever may not steer the run; nullopt: it may, or there is no such run.
   [[nodiscard]] std::optional<ApiReply> refuse_steering(const Caller& caller,

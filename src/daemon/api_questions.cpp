@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/safe_text.h"
 #include "daemon/api.h"
+#include "daemon/asked_run.h"
 #include "daemon/metrics.h"
 
 namespace pudica::daemon {
@@ -17,7 +18,7 @@ struct Question {
 };
 
 // The budget left out is the run's own.
-Result<Question> question_of(const ApiRequest& request, const RunSummary& run) {
+Result<Question> question_of(const ApiRequest& request, const AskedRun& run) {
   const auto shape = request.query.find("shape");
   if (shape == request.query.end() || shape->second.empty()) {
     return invalid_argument("shape: missing, expected one such as shape=12x384");
@@ -32,63 +33,57 @@ Result<Question> question_of(const ApiRequest& request, const RunSummary& run) {
   return out;
 }
 
-// The modes of the plan that the run has for this key; nullopt where it has none.
-std::optional<std::vector<Mode>> cached_modes(const RunDetail& run, const std::string& key) {
-  if (run.snapshot == nullptr) return std::nullopt;
-  const Json snapshot = Json::parse(*run.snapshot, nullptr, false);
-  const auto plans = snapshot.is_object() ? snapshot.find("plans") : snapshot.end();
-  if (!snapshot.is_object() || plans == snapshot.end() || !plans->is_array()) return std::nullopt;
-  for (const Json& cached : *plans) {
-    if (!cached.is_object() || cached.value("key", Json()) != Json(key)) continue;
-    const auto plan = cached.find("plan");
-    if (plan == cached.end() || !plan->is_object()) return std::nullopt;
-    const auto modes = plan->find("modes");
-    if (modes == plan->end() || !modes->is_array()) return std::nullopt;
-    std::vector<Mode> out;
-    for (const Json& mode : *modes) {
-      const auto parsed = parse_mode(mode.is_string() ? mode.get<std::string>() : std::string());
-      if (!parsed) return std::nullopt;
-      out.push_back(*parsed);
-    }
-    return out;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
+Api::Asked Api::find_asked(const std::string& id_or_name) const {
+  const Found found = find(id_or_name);
+  if (found.run) return {asked_run(*found.run), {}};
+  if (found.refusal.status != 404) return {std::nullopt, found.refusal};
+  const auto kept = parts_.archive.run(id_or_name);
+  if (!kept) return {std::nullopt, found.refusal};
+  return {asked_run(*kept, parts_.archive.plans(id_or_name).value_or(Json())), {}};
+}
+
 ApiReply Api::get_estimate(const ApiRequest& request) {
-  const Found found = find(request.captures.at(0));
-  if (!found.run) return found.refusal;
-  const auto question = question_of(request, found.run->summary);
+  const Asked asked = find_asked(request.captures.at(0));
+  if (!asked.run) return asked.refusal;
+  const auto question = question_of(request, *asked.run);
   if (!question) return error_reply(question.error());
-  const auto view = parts_.models.view(*found.run);
+  const auto view = parts_.models.view(*asked.run);
   if (!view) return error_reply(view.error());
-  const auto estimate = (*view)->estimate(question->shape, question->budget_bytes);
+  auto estimate = (*view)->estimate(question->shape, question->budget_bytes);
   if (!estimate) return error_reply(estimate.error());
+  estimate->learned_step = asked.run->learned_step;
+  // Under its own budget the run's plan counts, not the one that would be made now.
+  if (question->budget_bytes == asked.run->budget_bytes) {
+    const auto held = held_plan(*asked.run, estimate->key.to_named_string());
+    if (held) take_held_plan(*estimate, *held);
+  }
   ApiReply reply;
-  reply.body = to_json(*estimate, found.run->summary.id);
+  reply.body = to_json(*estimate, asked.run->id);
   return reply;
 }
 
 ApiReply Api::get_explain(const ApiRequest& request) {
-  const Found found = find(request.captures.at(0));
-  if (!found.run) return found.refusal;
-  const auto question = question_of(request, found.run->summary);
+  const Asked asked = find_asked(request.captures.at(0));
+  if (!asked.run) return asked.refusal;
+  const auto question = question_of(request, *asked.run);
   if (!question) return error_reply(question.error());
-  const auto view = parts_.models.view(*found.run);
+  const auto view = parts_.models.view(*asked.run);
   if (!view) return error_reply(view.error());
   auto explanation = (*view)->explain(question->shape, question->budget_bytes);
   if (!explanation) return error_reply(explanation.error());
-  // Under its own budget the run's plan counts, not the one that would be made now.
-  if (question->budget_bytes == found.run->summary.budget_bytes) {
-    if (const auto modes = cached_modes(*found.run, explanation->key.to_named_string())) {
-      auto own = (*view)->explain(question->shape, question->budget_bytes, *modes);
-      if (own) explanation = std::move(own);
+  if (question->budget_bytes == asked.run->budget_bytes) {
+    if (const auto held = held_plan(*asked.run, explanation->key.to_named_string())) {
+      auto own = (*view)->explain(question->shape, question->budget_bytes, held->modes);
+      if (own) {
+        take_held_plan(*own, *held);
+        explanation = std::move(own);
+      }
     }
   }
   ApiReply reply;
-  reply.body = to_json(*explanation, found.run->summary.id);
+  reply.body = to_json(*explanation, asked.run->id);
   return reply;
 }
 

@@ -184,17 +184,17 @@ ApiReply Api::get_commands(const ApiRequest& request) {
 ApiReply Api::put_budget(const ApiRequest& request) {
   const auto budget = bytes_field(request.body, "budget");
   if (!budget) return error_reply(budget.error());
-  const Found found = find(request.captures.at(0));
-  if (!found.run) return found.refusal;
-  const RunSummary& run = found.run->summary;
-  if (const auto refused = refuse_steering(request.caller, run.id)) return *refused;
-  if (!run.live()) {
-    return error_reply(409, "the run '" + run.id + "' has ended, expected a live one");
+  const Asked asked = find_asked(request.captures.at(0));
+  if (!asked.run) return asked.refusal;
+  const std::string& run = asked.run->id;
+  if (const auto refused = refuse_steering(request.caller, run)) return *refused;
+  if (!asked.run->live) {
+    return error_reply(409, "the run '" + run + "' has ended, expected a live one");
   }
-  const auto seq = parts_.budgets.ask(run.id, *budget);
+  const auto seq = parts_.budgets.ask(run, *budget);
   if (!seq) return error_reply(seq.error());
-  log_info("budget asked for: run=" + run.id + " budget=" + format_bytes(*budget));
-  return json_reply(202, {{"run", run.id},
+  log_info("budget asked for: run=" + run + " budget=" + format_bytes(*budget));
+  return json_reply(202, {{"run", run},
                           {"budget_bytes", budget->count()},
                           {"seq", *seq},
                           {"effective", *seq > 0 ? "next step" : "when its group has room"}});

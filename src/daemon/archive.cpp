@@ -37,6 +37,12 @@ StoredRun stored(const RunDetail& detail) {
 std::optional<Json> restored(const StoredRun& run) {
   Json json = Json::parse(run.summary_json, nullptr, false);
   if (!json.is_object()) return std::nullopt;
+  if (!json.contains("recomputed_calls_share")) {
+    // Written when the one share that was told was that of layer calls.
+    json["recomputed_calls_share"] = json.value("recomputed_share", Json());
+    json["recomputed_share"] = Json();
+    json["budget_used"] = Json();
+  }
   if (json.value("ended_at", Json()).is_null()) {
     json["state"] = run.status == "lost" ? "lost" : "ended";
     json["status"] = run.status.empty() ? Json() : Json(run.status);

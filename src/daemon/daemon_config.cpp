@@ -76,10 +76,9 @@ bool read_bytes(const json& value, Range range, Bytes& out) {
 }
 
 bool read_log_level(const json& value, DaemonConfig& config) {
-  constexpr std::array<std::string_view, 5> kLevels{"off", "error", "warn", "info", "debug"};
   if (!value.is_string()) return false;
   const auto& level = value.get_ref<const std::string&>();
-  if (std::ranges::find(kLevels, level) == kLevels.end()) return false;
+  if (!is_log_level(level)) return false;
   config.log_level = level;
   return true;
 }
@@ -229,6 +228,11 @@ ParsedDaemonConfig load_daemon_config(const std::filesystem::path& path) {
     return {{}, {name + ": larger than 1 MiB, expected a configuration file"}};
   }
   return parse_daemon_config(text, name);
+}
+
+bool is_log_level(std::string_view level) {
+  constexpr std::array<std::string_view, 5> kLevels{"off", "error", "warn", "info", "debug"};
+  return std::ranges::find(kLevels, level) != kLevels.end();
 }
 
 std::vector<std::string> daemon_config_keys() {

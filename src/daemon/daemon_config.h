@@ -52,6 +52,9 @@ ParsedDaemonConfig parse_daemon_config(std::string_view text, std::string_view s
 // Reads a file of at most 1 MiB.
 ParsedDaemonConfig load_daemon_config(const std::filesystem::path& path);
 
+// off, error, warn, info or debug.
+bool is_log_level(std::string_view level);
+
 // Every key as documentation and the sample file must name it.
 std::vector<std::string> daemon_config_keys();
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -15,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/tcp_address.h"
 #include "inspect/socket_trust.h"
 #include "inspect/user_names.h"
 
@@ -148,42 +148,6 @@ Result<int> bind_unix(const std::string& path, const Rights& rights) {
   return error;
 }
 
-struct HostPort {
-  std::string host;
-  std::string port;
-};
-
-Result<HostPort> split_address(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  const auto refused = [&address] {
-    return invalid_argument("listen address '" + address +
-                            "': expected ADDRESS:PORT such as 127.0.0.1:9400 or [::1]:9400");
-  };
-  if (colon == std::string::npos || colon == 0) return refused();
-  HostPort out{address.substr(0, colon), address.substr(colon + 1)};
-  if (out.host.starts_with('[') && out.host.ends_with(']')) {
-    out.host = out.host.substr(1, out.host.size() - 2);
-  } else if (out.host.find(':') != std::string::npos) {
-    return refused();
-  }
-  if (out.host == "localhost") out.host = "127.0.0.1";
-  unsigned port = 0;
-  const char* const end = out.port.data() + out.port.size();
-  const auto [rest, status] = std::from_chars(out.port.data(), end, port);
-  if (status != std::errc() || rest != end || port > 65535) return refused();
-  return out;
-}
-
-bool is_loopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* const four = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(four->sin_addr.s_addr) >> 24U) == 127;
-  }
-  if (address->sa_family != AF_INET6) return false;
-  const auto* const six = reinterpret_cast<const sockaddr_in6*>(address);
-  return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) != 0;
-}
-
 Error not_loopback(const std::string& address) {
   return invalid_argument("listen address '" + address +
                           "' is not loopback: everybody who reaches it could read all runs; say "
@@ -249,7 +213,10 @@ Result<void> Listeners::add_unix(const std::string& path, const std::string& gro
 
 Result<void> Listeners::add_tcp(const std::string& address, Remote remote) {
   const auto parts = split_address(address);
-  if (!parts) return parts.error();
+  if (!parts) {
+    return invalid_argument("listen address '" + address +
+                            "': expected ADDRESS:PORT such as 127.0.0.1:9400 or [::1]:9400");
+  }
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;

@@ -61,7 +61,7 @@ struct RunFamily {
   std::optional<double> (*value)(const RunSummary& run);  // nullopt: not known, left out
 };
 
-constexpr std::array<RunFamily, 18> kRunFamilies{{
+constexpr std::array<RunFamily, 20> kRunFamilies{{
     {"pudica_run_budget_bytes", "gauge", "Budget in effect; 0: not limited.",
      [](const RunSummary& run) { return bytes(run.budget_bytes); }},
     {"pudica_run_budget_pending_bytes", "gauge", "Budget asked for and not yet taken up.",
@@ -100,8 +100,12 @@ constexpr std::array<RunFamily, 18> kRunFamilies{{
      [](const RunSummary& run) { return count(run.dropped_records); }},
     {"pudica_run_step_seconds_median", "gauge", "Median seconds of the last 128 steps.",
      [](const RunSummary& run) { return run.step_seconds_median; }},
-    {"pudica_run_recomputed_share", "gauge", "Layer calls recomputed, of all.",
+    {"pudica_run_budget_used", "gauge", "Most that a peak took of the budget of its own step.",
+     [](const RunSummary& run) { return run.budget_used; }},
+    {"pudica_run_recomputed_share", "gauge", "Time of steps in which layers ran again, of all.",
      [](const RunSummary& run) { return run.recomputed_share; }},
+    {"pudica_run_recomputed_calls_share", "gauge", "Layer calls run again, of all.",
+     [](const RunSummary& run) { return run.recomputed_calls_share; }},
     {"pudica_run_cached_plans", "gauge", "Plans in the plan cache.",
      [](const RunSummary& run) {
        return run.snapshot ? count(run.snapshot->cache_plans) : std::nullopt;

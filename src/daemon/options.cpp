@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "daemon/access.h"
+#include "daemon/config_check.h"
 #include "daemon/version.h"
 
 namespace pudica::daemon {
@@ -98,6 +99,11 @@ Result<DaemonConfig> read_config(const Options& options) {
   take(options.listen_token_file, config.listen_token_file);
   take(options.log_level, config.log_level);
   if (options.allow_remote) config.allow_remote = true;
+  std::string message;
+  for (const std::string& fault : config_faults(config)) {
+    message += (message.empty() ? "pudicad: " : "\npudicad: ") + fault;
+  }
+  if (!message.empty()) return invalid_argument(message);
   if (config.listen_token_file.empty()) return config;
   const auto token = read_token(config.listen_token_file);  // what a start would refuse
   return token ? Result<DaemonConfig>(config) : token.error();

@@ -35,7 +35,8 @@ struct Finished {
 std::variant<Options, Finished> parse_options(int argc, const char* const* argv);
 
 // File (if any) below environment (PUDICA_SOCKET, PUDICA_LOG) below command line. Errors: every
-// fault of the file, one a line.
+// fault of the file, else every value that the start would refuse, one a line: the one check for
+// --check-config, the start and SIGHUP.
 Result<DaemonConfig> read_config(const Options& options);
 
 }  // namespace pudica::daemon

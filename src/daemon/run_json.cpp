@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "daemon/clock.h"
+#include "inspect/recomputation.h"
 
 namespace pudica::daemon {
 namespace {
 
 using inspect::Json;
 
-constexpr std::size_t kStepCharacters = 320;
+constexpr std::size_t kStepCharacters = 400;
 
 void write(JsonText& out, const StepSummary& step) {
   out.open('{');
@@ -20,7 +21,15 @@ void write(JsonText& out, const StepSummary& step) {
   out.key("predicted_bytes").value(step.predicted_bytes);
   out.key("measured_bytes").value(step.measured_bytes);
   out.key("budget_bytes").value(step.budget_bytes);
+  out.key("budget_used").value(budget_used(step.measured_bytes, step.budget_bytes));
   out.key("seconds").value(step.seconds);
+  out.key("recompute_seconds").value(step.recompute_seconds);
+  out.key("recomputed_share");
+  if (step.recompute_seconds) {
+    out.value(recomputed_share(*step.recompute_seconds, step.seconds));
+  } else {
+    out.null();
+  }
   out.key("recomputed").value(step.recomputed);
   out.key("layers").value(step.layers);
   out.key("revocations").value(step.revocations);
@@ -33,12 +42,15 @@ void write(JsonText& out, const StepSummary& step) {
 void write(JsonText& out, const BudgetChange& change) {
   out.open('{');
   out.key("at").value(format_time(change.at));
+  out.key("seq").value(change.seq);
   out.key("step").value(change.step);
   out.key("budget_bytes").value(change.budget_bytes);
   out.key("source").value(change.source);
   out.key("plan_id").value(change.plan_id);
   out.key("predicted_bytes").value(change.predicted_bytes);
   out.key("measured_bytes").value(change.measured_bytes);
+  out.key("seconds").value(change.seconds);
+  out.key("recompute_seconds").value(change.recompute_seconds);
   out.close('}');
 }
 
@@ -107,6 +119,7 @@ void write_fields(JsonText& out, const RunSummary& run, CommandLine command) {
   out.key("margin_bytes")
       .value(run.snapshot ? std::optional(run.snapshot->margin_bytes) : std::nullopt);
   out.key("peak_bytes").value(run.peak_bytes);
+  out.key("budget_used").value(run.budget_used);
   out.key("host_peak_bytes").value(run.host_peak_bytes);
   out.key("last");
   if (run.last) {
@@ -116,6 +129,7 @@ void write_fields(JsonText& out, const RunSummary& run, CommandLine command) {
   }
   out.key("step_seconds_median").value(run.step_seconds_median);
   out.key("recomputed_share").value(run.recomputed_share);
+  out.key("recomputed_calls_share").value(run.recomputed_calls_share);
   out.key("learning_steps").value(run.learning_steps);
   out.key("revocations").value(run.revocations);
   out.key("overruns").value(run.overruns);

@@ -55,13 +55,13 @@ bool RunModels::remove(const std::string& fingerprint) {
   return true;
 }
 
-Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const RunDetail& run) {
-  const std::string& fingerprint = run.summary.about->fingerprint;
+Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const AskedRun& run) {
+  const std::string& fingerprint = run.fingerprint;
   CachedView wanted;
-  wanted.run = run.summary.id;
-  wanted.own_state = run.model;
-  wanted.pool_version = run.model == nullptr ? pool_.version(fingerprint) : 0;
-  wanted.base_bytes = run.summary.base_bytes;
+  wanted.run = run.id;
+  wanted.own_state = run.own_state;
+  wanted.pool_version = run.own_state == nullptr ? pool_.version(fingerprint) : 0;
+  wanted.base_bytes = run.base_bytes;
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(views_, [&wanted](const CachedView& cached) {
@@ -73,16 +73,19 @@ Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const RunDetai
       return found->view;
     }
   }
-  const auto text = run.model != nullptr ? std::optional(*run.model) : state(fingerprint);
+  const auto text = run.own_state != nullptr ? std::optional(*run.own_state) : state(fingerprint);
   if (!text) {
     return Error{ErrorCode::kUnavailable,
-                 "nothing is learned of run '" + run.summary.id +
-                     "' yet: its learning steps have not come, or it has no fingerprint"};
+                 run.live ? "nothing is learned of run '" + run.id +
+                                "' yet: its learning steps have not come, or it has no fingerprint"
+                          : "the run '" + run.id +
+                                "' has ended, and what it learned was not kept: it had no "
+                                "fingerprint, or its model was dropped since"};
   }
   inspect::ModelViewOptions options;
-  options.base_bytes = run.summary.base_bytes;
+  options.base_bytes = run.base_bytes;
   auto made = inspect::ModelView::from_state(*text, fingerprint, options);
-  if (!made) return made.error().with_context("learned state of run '" + run.summary.id + "'");
+  if (!made) return made.error().with_context("learned state of run '" + run.id + "'");
   wanted.view = std::make_shared<const inspect::ModelView>(std::move(*made));
   const std::lock_guard lock(mutex_);
   std::erase_if(views_, [&wanted](const CachedView& cached) { return cached.run == wanted.run; });

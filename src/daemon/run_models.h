@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "daemon/archive.h"
+#include "daemon/asked_run.h"
 #include "daemon/model_pool.h"
 #include "daemon/run_registry.h"
 #include "inspect/model_view.h"
@@ -36,7 +37,7 @@ class RunModels {
 
   // What answers questions about the run's shapes: its own learned state, else the pooled one.
   // Errors: kUnavailable where nothing was learned; those of inspect::ModelView::from_state.
-  Result<std::shared_ptr<const inspect::ModelView>> view(const RunDetail& run);
+  Result<std::shared_ptr<const inspect::ModelView>> view(const AskedRun& run);
 
   // Offers what was learned since the last time to the other runs of the fingerprint, and saves it.
   void tick();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "inspect/recomputation.h"
+
 namespace pudica::daemon {
 namespace {
 
@@ -25,6 +27,7 @@ StepSummary summarize(const StepEvent& event) {
   step.measured_bytes = record.measured_bytes;
   step.budget_bytes = record.budget_bytes;
   step.seconds = record.seconds;
+  step.recompute_seconds = record.recompute_seconds;
   step.recomputed = event.recomputed;
   step.layers = static_cast<std::int64_t>(record.modes.size());
   step.revocations = record.revocations;
@@ -111,9 +114,10 @@ void RunState::lose(std::int64_t unix_seconds) {
 RunSummary RunState::summary() const {
   RunSummary out = summary_;
   if (layer_calls_ > 0) {
-    out.recomputed_share =
+    out.recomputed_calls_share =
         static_cast<double>(recomputed_calls_) / static_cast<double>(layer_calls_);
   }
+  out.recomputed_share = pudica::recomputed_share(recompute_seconds_, timed_seconds_);
   // The counters of the run itself know of steps before the daemon's time.
   if (out.snapshot) {
     out.learning_steps = std::max(out.learning_steps, out.snapshot->learning_steps);
@@ -132,7 +136,13 @@ RunSummary RunState::summary() const {
 }
 
 RunDetail RunState::detail_without_steps() const {
-  return {summary(), {}, {budgets_.begin(), budgets_.end()}, snapshot_, model_};
+  return {summary(),
+          {},
+          {budgets_.begin(), budgets_.end()},
+          snapshot_,
+          model_,
+          model_step_,
+          snapshot_budget_bytes_};
 }
 
 RunDetail RunState::detail() const {
@@ -146,6 +156,8 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
   summary_.step = step.step;
   summary_.last = step;
   summary_.peak_bytes = std::max(summary_.peak_bytes.value_or(Bytes(0)), step.measured_bytes);
+  summary_.budget_used =
+      std::max(summary_.budget_used, budget_used(step.measured_bytes, step.budget_bytes));
   summary_.host_peak_bytes = std::max(summary_.host_peak_bytes, step.host_peak_bytes);
   if (event.record.profiles) summary_.base_bytes = event.record.profiles->base_bytes;
   summary_.steps += 1;
@@ -154,6 +166,10 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
   summary_.overruns += step.overrun ? 1 : 0;
   layer_calls_ += step.layers;
   recomputed_calls_ += step.recomputed;
+  if (step.recompute_seconds) {
+    recompute_seconds_ += *step.recompute_seconds;
+    timed_seconds_ += step.seconds;
+  }
   if (step.learning) {
     summary_.phase = RunPhase::kLearning;
   } else if (summary_.phase != RunPhase::kStandingDown) {
@@ -165,6 +181,8 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
     change.plan_id = step.plan_id;
     change.predicted_bytes = step.predicted_bytes;
     change.measured_bytes = step.measured_bytes;
+    change.seconds = step.seconds;
+    change.recompute_seconds = step.recompute_seconds;
   }
   steps_.push_back(step);
   if (steps_.size() > kStepsKept) steps_.pop_front();
@@ -172,6 +190,7 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
 
 void RunState::on(const SnapshotEvent& event, std::int64_t /*unix_seconds*/) {
   snapshot_ = std::make_shared<const std::string>(event.snapshot);
+  snapshot_budget_bytes_ = summary_.budget_bytes;
   summary_.snapshot = event.fields;
   if (event.fields.base_bytes > Bytes(0)) summary_.base_bytes = event.fields.base_bytes;
   if (!summary_.step) return;  // registered, until its first step
@@ -181,6 +200,7 @@ void RunState::on(const SnapshotEvent& event, std::int64_t /*unix_seconds*/) {
 
 void RunState::on(const ModelEvent& event, std::int64_t /*unix_seconds*/) {
   model_ = std::make_shared<const std::string>(event.state);
+  model_step_ = summary_.step;
 }
 
 void RunState::on(const BudgetEvent& event, std::int64_t unix_seconds) {
@@ -193,6 +213,7 @@ void RunState::on(const BudgetEvent& event, std::int64_t unix_seconds) {
     summary_.budget_pending_bytes.reset();
   }
   change_budget({.at = unix_seconds,
+                 .seq = event.seq,
                  .step = event.step,
                  .budget_bytes = event.budget_bytes,
                  .source = std::move(source)});

@@ -28,6 +28,7 @@ struct StepSummary {
   Bytes measured_bytes{0};
   Bytes budget_bytes{0};
   double seconds = 0;
+  std::optional<double> recompute_seconds;  // of it; inspect/recomputation.h
   std::int64_t recomputed = 0;
   std::int64_t layers = 0;
   std::int64_t revocations = 0;
@@ -38,15 +39,18 @@ struct StepSummary {
 
 StepSummary summarize(const StepEvent& event);
 
-// A budget in effect from `step` on; the last three are those of the first step under it.
+// A budget in effect from `step` on, and what the first step under it did.
 struct BudgetChange {
-  std::int64_t at = 0;  // unix seconds
+  std::int64_t at = 0;    // unix seconds
+  std::uint64_t seq = 0;  // of the command that it answers; 0: none
   std::uint64_t step = 0;
   Bytes budget_bytes{0};
   std::string source;
   std::optional<std::uint64_t> plan_id;
   std::optional<Bytes> predicted_bytes;
   std::optional<Bytes> measured_bytes;
+  std::optional<double> seconds;
+  std::optional<double> recompute_seconds;
   bool awaits_step = true;
 };
 
@@ -76,11 +80,13 @@ struct RunSummary {
   std::optional<Bytes> budget_pending_bytes;
   std::optional<Bytes> base_bytes;
   std::optional<Bytes> peak_bytes;
-  Bytes host_peak_bytes{0};  // the largest of any step
+  std::optional<double> budget_used;  // the most that a peak took of the budget of its own step
+  Bytes host_peak_bytes{0};           // the largest of any step
   std::optional<StepSummary> last;
   std::optional<double> step_seconds_median;
-  std::optional<double> recomputed_share;
-  std::int64_t steps = 0;  // seen by the daemon
+  std::optional<double> recomputed_share;        // of the time of steps
+  std::optional<double> recomputed_calls_share;  // of layer calls
+  std::int64_t steps = 0;                        // seen by the daemon
   std::int64_t learning_steps = 0;
   std::int64_t revocations = 0;
   std::int64_t overruns = 0;
@@ -96,6 +102,8 @@ struct RunDetail {
   std::vector<BudgetChange> budgets;
   std::shared_ptr<const std::string> snapshot;  // nullptr: none yet
   std::shared_ptr<const std::string> model;     // learned state; nullptr: none yet
+  std::optional<std::uint64_t> model_step;      // the last one before it came
+  std::optional<Bytes> snapshot_budget_bytes;   // in effect when it came
 };
 
 // Not thread-safe: its owner locks.
@@ -138,8 +146,12 @@ class RunState {
   std::deque<BudgetChange> budgets_;
   std::int64_t layer_calls_ = 0;
   std::int64_t recomputed_calls_ = 0;
+  double recompute_seconds_ = 0;  // of steps where it is known
+  double timed_seconds_ = 0;      // and what these took
   std::shared_ptr<const std::string> snapshot_;
   std::shared_ptr<const std::string> model_;
+  std::optional<std::uint64_t> model_step_;
+  std::optional<Bytes> snapshot_budget_bytes_;
 };
 
 }  // namespace pudica::daemon

@@ -39,8 +39,12 @@ struct StepRecord {
   Bytes measured_bytes{0};               // peak, base included
   Bytes budget_bytes{0};                 // 0: measured, not limited
   double seconds = 0;
+  std::optional<double> recompute_seconds;  // inspect/recomputation.h; nullopt: not known
   std::int64_t revocations = 0;
   bool overrun = false;
+  // Live when the step began, and whether gradients existed already; nullopt: not told.
+  std::optional<Bytes> base_bytes;
+  std::optional<bool> gradients_present;
   Bytes host_peak_bytes{0};              // of layers of mode `offload`, in host memory
   std::optional<StepProfiles> profiles;  // only of recorded steps
 };

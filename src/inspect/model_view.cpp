@@ -1,5 +1,6 @@
 #include "inspect/model_view.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -61,6 +62,28 @@ void ModelView::describe(const ControllerSnapshot& snapshot) {
   dimensions_ = dimension_names(snapshot.learned);
 }
 
+void take_held_plan(Estimate& estimate, const HeldPlan& plan) {
+  estimate.plan_id = plan.id;
+  estimate.measured_peak_bytes = plan.measured_peak_bytes;
+  estimate.predicted_peak_bytes = plan.measured_peak_bytes.value_or(plan.predicted_peak_bytes);
+  estimate.extra_seconds = plan.extra_seconds;
+  estimate.modes.clear();
+  for (const Mode mode : plan.modes) ++estimate.modes[mode];
+  const Bytes budget = estimate.budget_bytes;
+  estimate.fits = budget <= Bytes(0) || estimate.predicted_peak_bytes <= budget;
+  // It ran: until another takes its place it peaks as it did.
+  if (estimate.settled && plan.measured_peak_bytes) {
+    estimate.upper_peak_bytes = *plan.measured_peak_bytes;
+  }
+  estimate.upper_peak_bytes = std::max(estimate.upper_peak_bytes, estimate.predicted_peak_bytes);
+}
+
+void take_held_plan(Explanation& explanation, const HeldPlan& plan) {
+  explanation.predicted_peak_bytes = plan.measured_peak_bytes.value_or(plan.predicted_peak_bytes);
+  const Bytes budget = explanation.budget_bytes;
+  explanation.fits = budget <= Bytes(0) || explanation.predicted_peak_bytes <= budget;
+}
+
 Result<ShapeEstimate> ModelView::estimated(std::string_view shape_text, Bytes budget) const {
   if (budget < Bytes(0)) {
     return invalid_argument("budget " + std::to_string(budget.count()) + ", expected 0 or more");
@@ -83,6 +106,8 @@ Result<Estimate> ModelView::estimate(std::string_view shape_text, Bytes budget) 
     out.keep_all_peak_bytes = found->keep_all_peak_bytes;
     out.floor_peak_bytes = found->floor_peak_bytes;
     out.predicted_peak_bytes = found->plan->predicted_peak_bytes;
+    out.upper_peak_bytes = std::max(found->upper_peak_bytes, out.predicted_peak_bytes);
+    out.settled = found->settled;
     out.extra_seconds = found->plan->predicted_extra_seconds;
     for (const Mode mode : found->plan->modes) ++out.modes[mode];
     out.frontier = std::move(found->frontier);
@@ -107,8 +132,8 @@ Result<Explanation> ModelView::explained(std::string_view shape_text, Bytes budg
   try {
     const auto found = estimated(shape_text, budget);
     if (!found) return found.error();
-    const auto costs =
-        controller_->costs({found->shape, found->base_bytes, budget, found->gradients_present});
+    const auto costs = controller_->costs({found->shape, found->base_bytes, budget,
+                                           found->gradients_present, found->returning_bytes});
     if (!costs) return costs.error();
     const std::vector<Mode>& planned = modes != nullptr ? *modes : found->plan->modes;
     const bool own = modes == nullptr || *modes == found->plan->modes;

@@ -27,10 +27,30 @@ struct Estimate {
   Bytes keep_all_peak_bytes{0};
   Bytes floor_peak_bytes{0};
   Bytes predicted_peak_bytes{0};
+  Bytes upper_peak_bytes{0};  // at most: of the plan, or of the one that may take its place
+  bool settled = false;       // more learning leaves the plan as it is
+  // The plan is one that the run has; nullopt: it would be made now.
+  std::optional<std::uint64_t> plan_id;
+  std::optional<Bytes> measured_peak_bytes;   // of that plan's last step
+  std::optional<std::uint64_t> learned_step;  // the run's, of what the answer rests on
   double extra_seconds = 0;
   std::map<Mode, std::int64_t> modes;   // layers in each
   std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
 };
+
+// A plan that the run has for a shape under its budget, as its snapshot tells it.
+struct HeldPlan {
+  std::uint64_t id = 0;
+  std::vector<Mode> modes;
+  Bytes predicted_peak_bytes{0};
+  std::optional<Bytes> measured_peak_bytes;
+  double extra_seconds = 0;
+};
+
+// The estimate of a shape for which the run holds a plan: that plan is the one that is taken.
+void take_held_plan(Estimate& estimate, const HeldPlan& plan);
+// The explanation of that plan's modes: its peak is the one of the estimate.
+void take_held_plan(Explanation& explanation, const HeldPlan& plan);
 
 // The answer of GET /v1/runs/{id}/estimate. Never throws.
 std::string to_json(const Estimate& estimate, std::string_view run);

@@ -48,6 +48,12 @@ std::string to_json(const Estimate& estimate, std::string_view run) {
   out["keep_all_peak_bytes"] = estimate.keep_all_peak_bytes.count();
   out["floor_peak_bytes"] = estimate.floor_peak_bytes.count();
   out["predicted_peak_bytes"] = estimate.predicted_peak_bytes.count();
+  out["upper_peak_bytes"] = estimate.upper_peak_bytes.count();
+  out["settled"] = estimate.settled;
+  out["plan_id"] = estimate.plan_id ? Json(*estimate.plan_id) : Json();
+  out["measured_peak_bytes"] =
+      estimate.measured_peak_bytes ? Json(estimate.measured_peak_bytes->count()) : Json();
+  out["learned_step"] = estimate.learned_step ? Json(*estimate.learned_step) : Json();
   out["extra_seconds"] = finite(estimate.extra_seconds);
   out["modes"] = Json::object();
   for (const auto& [mode, layers] : estimate.modes) out["modes"][to_string(mode)] = layers;

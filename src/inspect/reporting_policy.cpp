@@ -1,26 +1,15 @@
 #include "inspect/reporting_policy.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/log.h"
+#include "inspect/recomputation.h"
 
 namespace pudica {
 namespace {
 
 constexpr std::size_t kMostShapesKnown = 4096;
-
-// What the layers beyond the plan's list ran as: a plan that was made before the layers were known
-// has none. As the hook layer does it.
-void complete_modes(const Plan& plan, const StepStructure& structure, std::vector<Mode>& modes) {
-  std::set<std::uint16_t> classes;
-  for (std::size_t i = 0; i < structure.layers.size(); ++i) {
-    const bool first = classes.insert(structure.layers[i].layer_class).second;
-    if (i < modes.size()) continue;
-    modes.push_back(plan.teach_first_of_class && first ? Mode::full() : plan.default_mode);
-  }
-}
 
 }  // namespace
 
@@ -94,11 +83,12 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   bare.host_peak_bytes = outcome.host_peak_bytes;
   StepEvent event;
   event.record = make_step_record(options_.run_name, step_, bare, StepStructure{});
-  if (bare.plan) complete_modes(*bare.plan, structure_, event.record.modes);
+  if (bare.plan) event.record.modes = planned_modes(*bare.plan, structure_);
+  event.record.recompute_seconds = recompute_seconds(outcome, structure_);
   // What is measured in a step that has a plan is no learning step.
   const bool predicted = bare.plan && bare.plan->predicted_peak_bytes > Bytes(0);
   event.learning = recorded_ && !predicted;
-  event.recomputed = outcome.recomputed_layers;
+  event.recomputed = recomputed_calls(event.record.modes, outcome.revocations);
   reporter_->step(std::move(event));
   learned_ = learned_ || recorded_;
   if (!controller_) return;

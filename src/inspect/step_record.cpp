@@ -1,6 +1,7 @@
 // Writing a step record; step_record_parse.cpp reads it.
 #include "inspect/json.h"
 #include "inspect/json_values.h"
+#include "inspect/recomputation.h"
 #include "inspect/step_record_json.h"
 
 namespace pudica {
@@ -39,8 +40,11 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.measured_bytes = outcome.peak_bytes;
   record.budget_bytes = outcome.context.budget_bytes + outcome.context.allocator_bytes;
   record.seconds = outcome.seconds;
+  record.recompute_seconds = recompute_seconds(outcome, structure);
   record.revocations = outcome.revocations;
   record.overrun = outcome.overrun;
+  record.base_bytes = outcome.context.base_bytes;
+  record.gradients_present = outcome.context.gradients_present;
   record.host_peak_bytes = outcome.host_peak_bytes;
   if (!outcome.segments.empty()) {
     record.profiles = StepProfiles{outcome.context.base_bytes, outcome.context.gradients_present,
@@ -61,8 +65,13 @@ inspect::Json inspect::to_json(const StepRecord& record) {
   out["measured_bytes"] = record.measured_bytes.count();
   out["budget_bytes"] = record.budget_bytes.count();
   out["seconds"] = inspect::finite(record.seconds);
+  if (record.recompute_seconds) {
+    out["recompute_seconds"] = inspect::finite(*record.recompute_seconds);
+  }
   out["revocations"] = record.revocations;
   out["overrun"] = record.overrun;
+  if (record.base_bytes) out["base_bytes"] = record.base_bytes->count();
+  if (record.gradients_present) out["gradients_present"] = *record.gradients_present;
   if (record.host_peak_bytes > Bytes(0)) out["host_peak_bytes"] = record.host_peak_bytes.count();
   if (record.profiles) out["profiles"] = profiles_json(*record.profiles);
   return out;

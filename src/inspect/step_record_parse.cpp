@@ -158,8 +158,15 @@ Result<StepRecord> inspect::read_step_record(const Json& root) {
   record.measured_bytes = Bytes(reader.integer("measured_bytes"));
   record.budget_bytes = Bytes(reader.integer("budget_bytes"));
   record.seconds = reader.number("seconds");
+  if (reader.has("recompute_seconds")) {
+    record.recompute_seconds = reader.number("recompute_seconds");
+  }
   record.revocations = reader.integer("revocations");
   record.overrun = reader.boolean("overrun");
+  if (reader.has("base_bytes")) record.base_bytes = Bytes(reader.integer("base_bytes"));
+  if (reader.has("gradients_present")) {
+    record.gradients_present = reader.boolean("gradients_present");
+  }
   if (reader.has("host_peak_bytes")) {
     record.host_peak_bytes = Bytes(reader.integer("host_peak_bytes"));
   }

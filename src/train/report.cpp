@@ -55,7 +55,9 @@ std::string table_row(const json& policy, std::size_t index) {
   row += cell(warmup ? fmt::format("{:+.1f} steps", *warmup) : "-");
   row += cell(bytes_text(policy, "peak_bytes"));
   row += cell(percent_text(used), used && *used > 1);
-  row += cell(percent_text(number(policy, "recomputed_share")));
+  const auto calls = number(policy, "recomputed_calls_share");
+  row += cell(percent_text(number(policy, "recomputed_share")) +
+              (calls ? " (" + percent_text(calls) + ")" : ""));
   row += cell(policy["revocations"].dump());
   row += cell(prediction_text(policy["prediction"]));
   row += fmt::format("<td><code>{}</code></td>",
@@ -141,9 +143,21 @@ json drawable_plans(const json& plans) {
   return drawable;
 }
 
+// The budgets that held, by step: those of the policy whose budget changed most often.
+json drawable_budgets(const json& result) {
+  json budgets = json::array({{{"step", 0}, {"budget_bytes", result["budget_bytes"]}}});
+  for (const auto& policy : result["policies"]) {
+    const auto& own = policy["budgets"];
+    if (own.size() > budgets.size()) budgets = own;
+  }
+  return budgets;
+}
+
 // What the charts draw: columns, shorter than objects by half.
-json chart_data(const RunResult& run) {
-  json data = {{"budget", run.budget.count()}, {"policies", json::array()}};
+json chart_data(const RunResult& run, const json& result) {
+  json data = {{"budget", run.budget.count()},
+               {"budgets", drawable_budgets(result)},
+               {"policies", json::array()}};
   std::size_t index = 0;
   for (const auto& policy : run.policies) {
     json entry = {{"name", policy.name},       {"color", colour_of(policy.name, index++)},
@@ -174,16 +188,18 @@ std::size_t colour_of(const std::string& policy, std::size_t index) {
 
 std::string report_html(const RunResult& run) {
   const auto result = to_json(run);
-  return fill_page(report_page, {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
-                                 {"style", std::string(report_style)},
-                                 {"conclusion", escape_html(conclusion(result))},
-                                 {"facts", facts(result)},
-                                 {"tiles", tiles(result)},
-                                 {"table", table(result)},
-                                 {"footer", footer(result)},
-                                 {"data", script_safe_json(chart_data(run).dump(
-                                              -1, ' ', true, json::error_handler_t::replace))},
-                                 {"script", std::string(report_script)}});
+  return fill_page(
+      report_page,
+      {{"budget", escape_html(bytes_text(result, "budget_bytes"))},
+       {"style", std::string(report_style)},
+       {"conclusion", escape_html(conclusion(result))},
+       {"facts", facts(result)},
+       {"tiles", tiles(result)},
+       {"table", table(result)},
+       {"footer", footer(result)},
+       {"data", script_safe_json(
+                    chart_data(run, result).dump(-1, ' ', true, json::error_handler_t::replace))},
+       {"script", std::string(report_script)}});
 }
 
 }  // namespace pudica::train

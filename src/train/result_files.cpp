@@ -49,7 +49,8 @@ std::string dump(const nlohmann::json& value) {
 std::string steps_csv(const RunResult& run) {
   std::string csv =
       "policy,step,shape,seconds,cpu_seconds,loss,peak_bytes,predicted_bytes,budget_bytes,"
-      "base_bytes,revocations,overrun,recomputed_layers,layer_calls,plan_us,cache_hit,learning\n";
+      "base_bytes,revocations,overrun,recomputed_layers,layer_calls,plan_us,cache_hit,learning,"
+      "handle_seconds,recompute_seconds\n";
   for (const auto& policy : run.policies) {
     const auto name = csv_field(policy.name);
     for (const auto& row : policy.rows) {
@@ -61,9 +62,12 @@ std::string steps_csv(const RunResult& run) {
           row.budget.count() > 0 ? std::to_string(row.budget.count()) : std::string(),
           row.base.count());
       const std::string hit = row.cache_hit ? std::to_string(static_cast<int>(*row.cache_hit)) : "";
-      csv += fmt::format("{},{:d},{},{},{:.3f},{},{:d}\n", row.revocations, row.overrun,
+      csv += fmt::format("{},{:d},{},{},{:.3f},{},{:d},{:.6f},", row.revocations, row.overrun,
                          row.recomputed_layers, row.layer_calls,
-                         static_cast<double>(row.plan_ns) / 1000.0, hit, row.learning);
+                         static_cast<double>(row.plan_ns) / 1000.0, hit, row.learning,
+                         row.handle_seconds);
+      if (row.recompute_seconds) csv += fmt::format("{:.6f}", *row.recompute_seconds);
+      csv += '\n';
     }
   }
   return csv;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "inspect/recomputation.h"
 #include "train/statistics.h"
 
 namespace pudica::train {
@@ -132,6 +133,40 @@ std::vector<double> losses_of(std::span<const StepRow> rows) {
   return losses;
 }
 
+// The most that a peak took of its own step's budget, or of the run's where the step had none.
+std::optional<double> most_budget_used(const std::vector<StepRow>& rows, Bytes budget) {
+  std::optional<double> most;
+  for (const auto& row : rows) {
+    most = std::max(most, budget_used(row.peak, row.budget > Bytes(0) ? row.budget : budget));
+  }
+  return most;
+}
+
+// Share of time in which layers ran again, of the steps that tell it.
+std::optional<double> recomputed_share_of(const std::vector<StepRow>& rows) {
+  double again = 0;
+  double all = 0;
+  for (const auto& row : rows) {
+    if (!row.recompute_seconds) continue;
+    again += *row.recompute_seconds;
+    all += row.handle_seconds;
+  }
+  return recomputed_share(again, all);
+}
+
+// The budgets in the order in which they held, each with the first step under it.
+json budgets_of(const std::vector<StepRow>& rows) {
+  constexpr std::size_t kMostChanges = 1000;
+  json budgets = json::array();
+  Bytes before{-1};
+  for (const auto& row : rows) {
+    if (row.budget == before || budgets.size() == kMostChanges) continue;
+    before = row.budget;
+    budgets.push_back({{"step", row.step}, {"budget_bytes", row.budget.count()}});
+  }
+  return budgets;
+}
+
 template <typename T>
 Result<void> read_field(const json& object, const char* name, T& value) {
   const auto entry = object.find(name);
@@ -172,6 +207,8 @@ nlohmann::json to_json(const StepRow& row) {
           {"shape", row.shape},
           {"seconds", row.seconds},
           {"cpu_seconds", row.cpu_seconds},
+          {"handle_seconds", row.handle_seconds},
+          {"recompute_seconds", or_null(row.recompute_seconds)},
           {"loss", std::isfinite(row.loss) ? json(row.loss) : json()},
           {"peak_bytes", row.peak.count()},
           {"predicted_bytes", row.predicted.count()},
@@ -196,10 +233,11 @@ Result<StepRow> step_row_from_json(const nlohmann::json& object) {
   for (const auto& outcome :
        {read_field(object, "step", row.step), read_field(object, "shape", row.shape),
         read_field(object, "seconds", row.seconds),
-        read_field(object, "cpu_seconds", row.cpu_seconds), read_field(object, "peak_bytes", peak),
-        read_field(object, "predicted_bytes", predicted), read_field(object, "bound", row.bound),
-        read_field(object, "budget_bytes", budget), read_field(object, "base_bytes", base),
-        read_field(object, "revocations", row.revocations),
+        read_field(object, "cpu_seconds", row.cpu_seconds),
+        read_field(object, "handle_seconds", row.handle_seconds),
+        read_field(object, "peak_bytes", peak), read_field(object, "predicted_bytes", predicted),
+        read_field(object, "bound", row.bound), read_field(object, "budget_bytes", budget),
+        read_field(object, "base_bytes", base), read_field(object, "revocations", row.revocations),
         read_field(object, "overrun", row.overrun),
         read_field(object, "recomputed_layers", row.recomputed_layers),
         read_field(object, "layer_calls", row.layer_calls),
@@ -210,6 +248,8 @@ Result<StepRow> step_row_from_json(const nlohmann::json& object) {
   const auto loss = object.find("loss");
   const bool number = loss != object.end() && loss->is_number();
   row.loss = number ? loss->get<double>() : std::nan("");
+  const auto again = object.find("recompute_seconds");
+  if (again != object.end() && again->is_number()) row.recompute_seconds = again->get<double>();
   const auto hit = object.find("cache_hit");
   if (hit != object.end() && hit->is_boolean()) row.cache_hit = hit->get<bool>();
   row.peak = Bytes(peak);
@@ -267,15 +307,14 @@ nlohmann::json summarize(const PolicyResult& policy, const PolicyResult* referen
   out["warmup_steps"] = count_if([](const StepRow& row) { return row.learning; });
   out["warmup_overhead_steps"] = or_null(warmup_overhead(policy, reference));
   out["peak_bytes"] = peak ? json(static_cast<std::int64_t>(*peak)) : json();
-  out["budget_used"] = json();
-  if (peak && budget.count() > 0) {
-    out["budget_used"] = *peak / static_cast<double>(budget.count());
-  }
+  out["budget_used"] = or_null(most_budget_used(rows, budget));
+  out["budgets"] = budgets_of(rows);
   out["oom"] = policy.status == PolicyStatus::kOom;
   out["overruns"] = count_if([](const StepRow& row) { return row.overrun; });
   out["revocations"] = static_cast<std::int64_t>(sum_of(all, &StepRow::revocations));
   out["revoked_steps"] = count_if([](const StepRow& row) { return row.revocations > 0; });
-  out["recomputed_share"] = calls > 0 ? json(recomputed / calls) : json();
+  out["recomputed_share"] = or_null(recomputed_share_of(rows));
+  out["recomputed_calls_share"] = calls > 0 ? json(recomputed / calls) : json();
   out["plan_us"] = plan_time_of(rows);
   out["cache"] = policy.cache;
   out["prediction"] = prediction_of(rows);

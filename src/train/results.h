@@ -21,6 +21,10 @@ struct StepRow {
   std::string shape;      // "4x512"
   double seconds = 0;
   double cpu_seconds = 0;
+  // Between begin_step and end_step by the handle's clock, and of that what running layers again
+  // took (inspect/recomputation.h): what records and the daemon are told.
+  double handle_seconds = 0;
+  std::optional<double> recompute_seconds;
   double loss = 0;
   Bytes peak{0};
   Bytes predicted{0};  // 0: no prediction
@@ -29,7 +33,7 @@ struct StepRow {
   Bytes base{0};
   std::int64_t revocations = 0;
   bool overrun = false;
-  std::int64_t recomputed_layers = 0;
+  std::int64_t recomputed_layers = 0;  // calls run again, whole or in part
   std::int64_t layer_calls = 0;
   std::int64_t plan_ns = 0;
   std::optional<bool> cache_hit;  // nothing: the policy has no cache

@@ -40,16 +40,25 @@ std::string outcome_text(const json& policy) {
   return status;
 }
 
+// "5.6 % (52.9 % of calls)"
+std::string recomputed_text(const json& policy) {
+  const auto share = number(policy, "recomputed_share");
+  const auto calls = number(policy, "recomputed_calls_share");
+  if (!share && !calls) return "-";
+  std::string text = share ? fmt::format("{:.1f} %", *share * 100) : "?";
+  if (calls && *calls > 0) text += fmt::format(" ({:.1f} % of calls)", *calls * 100);
+  return text;
+}
+
 std::vector<std::string> table_row(const json& policy) {
   const auto ratio = number(policy, "time_vs_none");
   const auto used = number(policy, "budget_used");
-  const auto share = number(policy, "recomputed_share");
   return {policy["name"].get<std::string>(),
           duration_text(number(policy, "step_seconds_median")),
           ratio ? fmt::format("{:.3f}x", *ratio) : "-",
           bytes_text(policy, "peak_bytes"),
           used ? fmt::format("{:.1f} %", *used * 100) : "-",
-          share ? fmt::format("{:.1f} %", *share * 100) : "-",
+          recomputed_text(policy),
           policy["revocations"].dump(),
           outcome_text(policy)};
 }
@@ -67,6 +76,39 @@ const json* find_policy(const json& result, std::string_view name) {
     if (found == nullptr && starts_with_name(given, name)) found = &policy;
   }
   return found;
+}
+
+std::string budget_text(const json& budget) {
+  const auto value = number(budget, "budget_bytes");
+  if (!value || *value <= 0) return "no limit";
+  return bytes_text(budget, "budget_bytes");
+}
+
+// "With 51.2 MiB pudica stayed within the budget", or of one that was changed while it ran.
+std::string held_text(const json& result, const json& policy) {
+  const auto used = number(policy, "budget_used");
+  const auto overruns = policy["overruns"].get<std::int64_t>();
+  const bool held = used && *used <= 1 && overruns == 0;
+  const std::string over = overruns > 0 ? fmt::format(" in {} of {} steps", overruns,
+                                                      policy["steps"].get<std::int64_t>())
+                                        : std::string();
+  const auto budgets = policy.value("budgets", json::array());
+  if (budgets.size() <= 1) {
+    return fmt::format("With {} pudica {}", bytes_text(result, "budget_bytes"),
+                       held ? "stayed within the budget" : "went over the budget" + over);
+  }
+  constexpr std::size_t kNamed = 4;
+  std::string text = "With " + budget_text(budgets.front());
+  for (std::size_t i = 1; i < budgets.size() && budgets.size() <= kNamed; ++i) {
+    text += fmt::format(", {} from step {} on", budget_text(budgets[i]),
+                        budgets[i]["step"].get<std::int64_t>() + 1);
+  }
+  if (budgets.size() > kNamed) {
+    text += fmt::format(", changed {} times to {} at the end", budgets.size() - 1,
+                        budget_text(budgets.back()));
+  }
+  return text + (held ? ", pudica stayed within the budget of every step"
+                      : ", pudica went over the budget" + over);
 }
 
 std::string compare_text(const json& result, std::string_view name, std::string_view words) {
@@ -114,11 +156,8 @@ std::string conclusion(const nlohmann::json& result) {
                        detail.is_string() ? detail.get<std::string>() : status);
   }
   const auto ratio = number(*policy, "time_vs_none");
-  const auto used = number(*policy, "budget_used");
-  const bool held = used && *used <= 1 && (*policy)["overruns"].get<std::int64_t>() == 0;
-  std::string text = fmt::format("Keeping everything needs {}. With {} pudica {}",
-                                 bytes_text(result, "keep_all_bytes"), budget,
-                                 held ? "stayed within the budget" : "went over the budget");
+  std::string text = fmt::format("Keeping everything needs {}. {}",
+                                 bytes_text(result, "keep_all_bytes"), held_text(result, *policy));
   if (ratio) text += fmt::format(" at {:+.1f} % time per step", (*ratio - 1) * 100);
   text += compare_text(result, "full", "recomputing every layer");
   text += compare_text(result, "static", "the best fixed plan");

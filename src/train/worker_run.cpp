@@ -112,7 +112,6 @@ class RunImpl final : public TrainingRun {
     row.base = report_.base_bytes;
     row.revocations = report_.revocations;
     row.overrun = report_.overrun;
-    row.recomputed_layers = report_.recomputed_layers;
     row.layer_calls = report_.layer_calls;
     row.plan_ns = report_.plan_ns;
     const Plan* plan = report_.plan.get();

@@ -20,36 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-// Passes everything on and writes a line a step.
-class RecordingPolicy final : public Policy {
- public:
-  RecordingPolicy(std::shared_ptr<Policy> inner, std::ofstream file)
-      : inner_(std::move(inner)), file_(std::move(file)) {}
-
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  void on_structure(const StepStructure& structure) override {
-    structure_ = structure;
-    inner_->on_structure(structure);
-  }
-  [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
-  StepDecision begin_step(const StepContext& context) override {
-    return inner_->begin_step(context);
-  }
-  void end_step(const StepOutcome& outcome) override {
-    file_ << step_record_to_json(make_step_record("pudica-train", ++step_, outcome, structure_))
-          << '\n'
-          << std::flush;
-    inner_->end_step(outcome);
-  }
-  void learn_times(const std::vector<SegmentTime>& times) override { inner_->learn_times(times); }
-
- private:
-  std::shared_ptr<Policy> inner_;
-  std::ofstream file_;
-  StepStructure structure_;
-  std::uint64_t step_ = 0;
-};
-
 Error file_error(const std::string& what, const std::string& path) {
   return Error{ErrorCode::kUnavailable, what + " " + path + ": " + std::strerror(errno)};
 }
@@ -122,11 +92,14 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   run.offload.host_bytes = Bytes(config->offload.host_bytes);
   run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
   run.policy = session->policy_;
+  std::unique_ptr<std::ofstream> record;
   if (!setup.record_path.empty()) {
-    std::ofstream file(setup.record_path);
-    if (!file) return file_error("cannot write --record", setup.record_path);
-    run.policy = std::make_shared<RecordingPolicy>(session->policy_, std::move(file));
+    record = std::make_unique<std::ofstream>(setup.record_path);
+    if (!*record) return file_error("cannot write --record", setup.record_path);
   }
+  session->recording_ =
+      std::make_shared<RecordingPolicy>(session->policy_, "pudica-train", std::move(record));
+  run.policy = session->recording_;
   const bool limited = spec->name != "none" || setup.capped;
   if (limited) {
     run.budget_bytes = setup.budget_bytes;
@@ -235,6 +208,10 @@ void WorkerSession::remember(const StepRow& row) {
 nlohmann::json WorkerSession::step(std::int64_t index) {
   StepRow row = run_->step(index);
   ++steps_done_;
+  const RecordingPolicy::Recomputed recomputed = recording_->take_recomputed();
+  row.recomputed_layers = recomputed.calls;
+  row.handle_seconds = recomputed.step_seconds;
+  row.recompute_seconds = recomputed.seconds;
   remember(row);
   if (controller_ && run_->last_report().plan) {
     row.cache_hit = !plan_ids_.insert(run_->last_report().plan->id).second;

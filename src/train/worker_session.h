@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "inspect/recording_policy.h"
 #include "inspect/reporting_policy.h"
 #include "policy/policy_spec.h"
 #include "pudica/controller.h"
@@ -77,6 +78,7 @@ class WorkerSession {
   SessionSetup setup_;
   std::shared_ptr<Policy> policy_;
   std::shared_ptr<Controller> controller_;      // null for policies that are not `pudica`
+  std::shared_ptr<RecordingPolicy> recording_;  // around policy_
   std::shared_ptr<ReportingPolicy> reporting_;  // null: the run does not register
   std::unique_ptr<TrainingRun> run_;
   bool has_state_ = false;

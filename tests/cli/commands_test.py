@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import socket
+import time
 
 import jsonschema
 import pytest
@@ -86,7 +87,7 @@ def test_fields_of_other_types_are_passed_over(cli, daemon, value):
                                           (500, 1), (503, 1)])
 def test_refusals_have_their_exit_codes(cli, daemon, status, code):
     body = {"error": {"code": "x", "message": "the daemon's own words"}}
-    daemon.override["/v1/runs/train/budget"] = (status, json.dumps(body).encode())
+    daemon.override["/v1/runs/k3v9q2/budget"] = (status, json.dumps(body).encode())
     output = cli("budget", "train", "1GiB")
     assert output.code == code and "the daemon's own words" in output.stderr
 
@@ -156,18 +157,66 @@ def test_bad_shapes_and_budgets_never_reach_the_daemon(cli, daemon):
     assert daemon.requests == []
 
 
-def test_budget_is_put(cli, daemon):
+def test_budget_waits_for_its_step_and_tells_what_was_taken(cli, daemon):
     output = cli("budget", "train", "18GiB")
+    assert output.code == 0, output.stderr
+    put = ("PUT", "/v1/runs/k3v9q2/budget", {}, {"budget": "18GiB"})
+    assert put in daemon.requests, "by its id"
+    row = output.rows[0]
+    assert row["effective"] == "next step" and row["step"] == "42"
+    assert (row["taken_bytes"], row["measured_bytes"]) == (str(18 << 30), str(17 << 30))
+    assert float(row["recompute_seconds"]) == 0.031
+    value = cli("budget", "train", "18GiB", "--json").json
+    assert value["seq"] == 3 and value["taken"]["budget_bytes"] == 18 << 30
+    shown = cli.shown("budget", "train", "18GiB")
+    assert "18.0 GiB from step 42 on" in shown
+    assert "17.0 GiB, 94.4 % of it in the first step under it" in shown
+    assert "31 ms of 250 ms (12.4 %), before 20 ms of 250 ms (8.0 %)" in shown
+
+
+def test_a_budget_below_the_floor_is_told_as_what_it_becomes(cli, daemon):
+    daemon.runs = [a_run(floor_bytes=83 << 20)]
+    daemon.taken = {**daemon.taken, "budget_bytes": 83 << 20, "measured_bytes": 82 << 20}
+    output = cli("budget", "train", "10MiB", "--json")
     assert output.code == 0
-    assert daemon.requests[-1] == ("PUT", "/v1/runs/train/budget", {}, {"budget": "18GiB"})
-    assert output.rows[0]["effective"] == "next step"
-    assert cli("budget", "train", "18GiB", "--json").json["seq"] == 3
-    assert "from its next step on" in cli.shown("budget", "train", "18GiB")
+    assert "10.0 MiB is below the floor of train" in output.stderr and "83.0 MiB" in output.stderr
+    assert output.json["taken"]["budget_bytes"] == 83 << 20
+
+
+def test_a_budget_need_not_be_waited_for(cli, daemon):
+    daemon.taken = None
+    for words in (["--no-wait"], ["--wait", "0"]):
+        output = cli("budget", "train", "18GiB", *words)
+        assert output.code == 0 and output.rows[0]["taken_bytes"] == "-"
+        assert daemon.requests[-1][0] == "PUT", "nobody is asked afterwards"
+    assert "from its next step on" in cli.shown("budget", "train", "18GiB", "--no-wait")
+    assert "no step was over under it" in cli.shown("budget", "train", "18GiB", "--wait", "0.3")
+    assert cli("budget", "train", "18GiB", "--wait", "-1").code == 2
+
+
+def test_a_dry_run_changes_nothing(cli, daemon):
+    output = cli("budget", "train", "16GiB", "--dry-run", "--json")
+    assert output.code == 0, output.stderr
+    assert all(request[0] == "GET" for request in daemon.requests)
+    assert daemon.requests[-1][1:3] == (
+        "/v1/runs/k3v9q2/estimate", {"shape": "batch=12,source=384", "budget": str(16 << 30)})
+    assert output.json["would_take_bytes"] == 16 << 30
+    assert output.json["estimate"]["predicted_peak_bytes"] == 612000
+    below = cli("budget", "train", "1MiB", "--dry-run")
+    assert below.rows[0]["would_take_bytes"] == "500000000" and "below the floor" in below.stderr
+    assert "nothing was changed" in cli.shown("budget", "train", "16GiB", "--dry-run")
+
+
+def test_a_run_that_has_ended_takes_no_budget(cli, daemon):
+    daemon.runs = [a_run(state="ended", status="ok")]
+    output = cli("budget", "train", "1GiB")
+    assert output.code == 1 and "has ended (ok)" in output.stderr
+    assert all(request[0] == "GET" for request in daemon.requests)
 
 
 def test_names_are_escaped_in_paths(cli, daemon):
     cli("budget", "../../v1/groups/x?a=b#c%2f", "1GiB")
-    assert daemon.requests[-1][1] == "/v1/runs/../../v1/groups/x?a=b#c%2f/budget"
+    assert daemon.requests[-1][1] == "/v1/runs/../../v1/groups/x?a=b#c%2f"
 
 
 def test_groups(cli, daemon):
@@ -238,6 +287,63 @@ def test_hostile_strings_reach_no_terminal(cli, daemon, words):
     piped = cli(*words).stdout.replace("\t", " ")
     assert not control_characters(piped)
     assert cli(*words, "--json").stdout.isascii()
+
+
+LONG_WHY = "recomputed: frees " + "1.5 MiB for 4.1 ms; " * 20 + "and that is the end of it"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_reason_of_a_layer_is_never_cut(cli, daemon, columns):
+    answer = api_example("explain")
+    answer["layers"][0]["why"] = LONG_WHY
+    daemon.override["/v1/runs/k3v9q2/explain"] = (200, json.dumps(answer).encode())
+    shown = cli.shown("explain", "12x384", "--no-color", columns=columns)
+    layers = shown.split("WHY", 1)[1].split("Selective modes")[0]
+    assert " ".join(LONG_WHY.split()) in " ".join(
+        word for word in layers.split() if word not in ("0", "encoder", "full", "1000", "B"))
+    assert max(len(line) for line in layers.splitlines()) <= max(columns, 70)
+
+
+def test_no_trunc_cuts_nothing(cli, daemon):
+    daemon.runs = [a_run(name="n" * 300)]
+    assert "n" * 300 not in cli.shown("status", columns=80)
+    assert "n" * 300 in cli.shown("status", "--no-trunc", columns=80)
+
+
+class HungDaemon:
+    """A socket that takes connections and never answers."""
+
+    def __init__(self, folder):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.path = str(folder / "hung.sock")
+        self.socket.bind(self.path)
+        self.socket.listen(64)
+
+
+@pytest.fixture
+def hung(folder):
+    daemon = HungDaemon(folder)
+    yield daemon
+    daemon.socket.close()
+
+
+# It took 30 seconds; the limits here are for a machine under load.
+@pytest.mark.parametrize("words", [
+    ["status"], ["status", "train"], ["plans"], ["explain", "12x384"], ["estimate", "12x384"],
+    ["models"], ["budget", "train", "1GiB"], ["group"], ["group", "g", "1GiB"], ["top", "--once"],
+    ["report", "train"], ["doctor"]])
+def test_a_daemon_that_hangs_is_told_at_once(hung, words):
+    began = time.monotonic()
+    output = Cli(hung.path)(*words)
+    assert time.monotonic() - began < 8
+    assert output.code == 3, output
+    assert "1500 ms" in output.stderr + output.stdout
+
+
+def test_the_time_to_wait_is_the_users(hung):
+    output = Cli(hung.path)("--timeout", "0.05", "status")
+    assert output.code == 3 and "more than 50 ms" in output.stderr
+    assert Cli(hung.path)("--timeout", "0", "status").code == 2
 
 
 def test_names_that_are_not_utf8_are_shown(cli, daemon):

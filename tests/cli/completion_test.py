@@ -3,7 +3,9 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -66,6 +68,18 @@ def test_bash_offers_commands_options_and_runs(cli, daemon):
     assert complete(["replay", "--device", "cu"], env) == ["cuda"]
     assert complete(["status", "--socket", "/nonexistent-"], env) == []
     assert complete(["run", "--", "st"], env) == []
+
+
+def test_a_daemon_that_hangs_holds_no_completion_up(folder):
+    hung = socket.socket(socket.AF_UNIX)
+    path = str(folder / "hung.sock")
+    hung.bind(path)
+    hung.listen(64)
+    began = time.monotonic()
+    offered = complete(["status", "--a"], {"PUDICA_SOCKET": path})
+    assert offered == ["--all"]
+    assert time.monotonic() - began < 5, "it waits 200 ms, and took 30 s"
+    hung.close()
 
 
 def test_bash_offers_files_where_files_belong(cli):

@@ -69,6 +69,12 @@ class FakeDaemon:
                         "pid": os.getpid(), "started_at": "2026-01-01T12:00:00Z",
                         "uptime_seconds": 3600.5, "socket": self.socket, "database": "/db"}
         self.requests = []
+        # What becomes of a budget that is put: the change that the run tells, once it was asked
+        # `looks_until_taken` times; None: it takes no step.
+        self.taken = {"step": 42, "budget_bytes": 18 << 30, "measured_bytes": 17 << 30,
+                      "seconds": 0.25, "recompute_seconds": 0.031}
+        self.looks_until_taken = 2
+        self.looks_left = None
         self.override = {}  # path -> (status, body as bytes)
         outer = self
 
@@ -160,11 +166,17 @@ class FakeDaemon:
     def run_route(self, run, rest, query, body):
         if not rest:
             details = {"steps": [run["last"]], "budgets": [
-                {"at": "2026-01-01T12:00:05Z", "step": 20, "budget_bytes": 629145600,
+                {"at": "2026-01-01T12:00:05Z", "seq": 2, "step": 20, "budget_bytes": 629145600,
                  "source": "operator", "plan_id": 7, "predicted_bytes": 612000000,
                  "measured_bytes": 611000000}],
                 "structure": {"classes": ["encoder"], "layers": []}, "learned": [],
                 "margin_bytes": 1000, "counters": {}}
+            if self.looks_left is not None:
+                self.looks_left -= 1
+                if self.taken is not None and self.looks_left <= 0:
+                    details["budgets"].append({"at": "2026-01-01T12:00:09Z", "seq": 3,
+                                               "source": "operator", "plan_id": 9,
+                                               "predicted_bytes": 17 << 30, **self.taken})
             return 200, {**run, **details}
         if rest == ["plans"]:
             return 200, {"run": run["id"], "plans": self.plans}
@@ -173,6 +185,7 @@ class FakeDaemon:
         if rest == ["estimate"]:
             return 200, {**api_example("estimate"), "run": run["id"]}
         if rest == ["budget"]:
+            self.looks_left = self.looks_until_taken
             return 202, {"run": run["id"], "budget_bytes": 18 << 30, "seq": 3,
                          "effective": "next step"}
         return self.error(404, "not_found", "no such route")

@@ -49,6 +49,23 @@ def test_replay_steps_are_rows():
     assert len(rows) == 30 and rows[0]["policy"] == "full" and rows[0]["recomputed"] == "4"
 
 
+def test_replay_of_a_run_that_began_from_a_learned_state_says_what_it_does_not_know(tmp_path):
+    records = [json.loads(line) for line in RECORD.read_text().splitlines()]
+    pooled = tmp_path / "pooled.jsonl"
+    pooled.write_text("".join(json.dumps(record) + "\n" for record in records[23:]))
+    output = cli("replay", str(pooled), "--json", "--policy", "pudica,none")
+    assert output.code == 0
+    assert "began from a learned state" in output.stderr and "1 of 7 steps tell" in output.stderr
+    assert "steps are left out" in output.stderr
+    assert output.json["began_learned"] and output.json["profiles"] == 1
+    for policy in output.json["policies"]:
+        totals = policy["totals"]
+        assert totals["steps"] + totals["unknown_steps"] == 7
+        assert totals["overruns"] == 0
+        assert totals["seconds"] is None or totals["timed_steps"] > 0
+    assert not cli("replay", str(RECORD), "--json").json["began_learned"]
+
+
 def test_replay_tolerates_a_last_line_that_was_cut_off(tmp_path):
     cut = tmp_path / "cut.jsonl"
     cut.write_text(RECORD.read_text()[:-3000])
@@ -89,6 +106,19 @@ def test_replay_refuses_what_it_cannot_use(tmp_path):
             (["/dev/null"], "regular file")):
         output = cli("replay", *words)
         assert output.code == 2 and text in output.stderr, output.stderr
+
+
+@pytest.mark.parametrize("content, expected", [
+    ({"policy": "pudcia"}, "policy: unknown policy 'pudcia'"),
+    ({"policy": "every_n:n=0"}, "policy: "),
+    ({"daemon": {"socket": "x" * 200}}, "a path of 200 characters, expected at most 107")])
+def test_config_check_refuses_what_a_start_refuses(tmp_path, content, expected):
+    file = tmp_path / "pudica.json"
+    file.write_text(json.dumps(content))
+    output = cli("config", "check", str(file))
+    assert output.code == 2 and expected in output.stderr, output.stderr
+    file.write_text(json.dumps({"policy": "mimose:rule=code"}))
+    assert cli("config", "check", str(file)).code == 0
 
 
 def test_config_check_prints_origins_or_every_error(tmp_path):

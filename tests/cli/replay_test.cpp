@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -144,6 +146,86 @@ TEST_F(ReplayTest, BelowTheFloorIsAnOverrun) {
   ASSERT_TRUE(range.has_value());
   const ReplayTotals totals = sum(replayed("pudica", Bytes(range->floor_bytes.count() / 2)));
   EXPECT_GT(totals.overruns, 0);
+}
+
+// A run that began from a learned state: few profiles, and no live bytes in older records.
+class PooledReplayTest : public ReplayTest {
+ protected:
+  static constexpr std::size_t kLearnt = 26;  // the first steps, as if they were another run's
+
+  void SetUp() override {
+    ReplayTest::SetUp();
+    records.erase(records.begin(), records.begin() + kLearnt);
+    few = std::make_unique<RecordedModel>(options);
+    for (const StepRecord& record : records) few->observe(record);
+  }
+
+  // Steps that were replayed; the reasons of the others.
+  std::pair<std::vector<ReplayedStep>, std::vector<std::string>> replay_of(
+      const std::string& policy) {
+    auto replay = Replay::start(*parse_policy_spec(policy), options, *few, std::nullopt);
+    EXPECT_TRUE(replay.has_value());
+    std::pair<std::vector<ReplayedStep>, std::vector<std::string>> out;
+    for (const StepRecord& record : records) {
+      auto step = replay->step(record);
+      if (step) {
+        out.first.push_back(std::move(*step));
+      } else {
+        out.second.push_back(step.error().message);
+      }
+    }
+    return out;
+  }
+
+  std::unique_ptr<RecordedModel> few;
+};
+
+TEST_F(PooledReplayTest, WhatDoesNotFollowFromTheRecordIsNoOverrunAndSaysWhy) {
+  for (const char* policy : {"pudica", "none", "full"}) {
+    const auto [steps, reasons] = replay_of(policy);
+    EXPECT_EQ(steps.size() + reasons.size(), records.size()) << policy;
+    EXPECT_FALSE(reasons.empty()) << policy;
+    for (const ReplayedStep& step : steps) {
+      EXPECT_FALSE(step.overrun) << policy << " step " << step.step;
+      EXPECT_TRUE(step.seconds.has_value()) << policy << " step " << step.step;
+    }
+  }
+}
+
+// The step's own times stand for what no profile tells.
+TEST_F(ReplayTest, AStepThatTellsItsRecomputeHasATime) {
+  StepRecord record = records[28];
+  ASSERT_FALSE(record.profiles.has_value());
+  record.recompute_seconds = record.seconds / 4;
+  const ReplayedStep recorded = recorded_step(record, model);
+  EXPECT_EQ(recorded.extra_seconds, record.seconds / 4);
+  record.recompute_seconds.reset();
+  record.modes.assign(4, Mode::selective(7));
+  const ReplayedStep unknown = recorded_step(record, model);
+  EXPECT_EQ(unknown.extra_seconds, std::nullopt) << "it ran modes that no profile tells of";
+  ReplayTotals totals;
+  totals.add(recorded);
+  totals.add(unknown);
+  EXPECT_EQ(totals.steps, 2);
+  EXPECT_EQ(totals.timed_steps, 1);
+  EXPECT_EQ(totals.seconds, record.seconds) << "no step counts as 0 s";
+}
+
+TEST_F(ReplayTest, ALayerInPartIsRecomputedAndOneOffloadedIsNot) {
+  StepRecord record = records[28];
+  record.modes = {Mode::keep(), Mode::selective(0), Mode::offload(), Mode::full()};
+  EXPECT_EQ(recorded_step(record, model).recomputed, 2);
+}
+
+TEST_F(ReplayTest, AModelThatIsOffTheRecordedStepTellsNothingOfAnotherPlan) {
+  auto replay = Replay::start(*parse_policy_spec("full"), options, model, std::nullopt);
+  ASSERT_TRUE(replay.has_value());
+  StepRecord record = records.front();
+  record.measured_bytes = record.measured_bytes + Bytes(record.measured_bytes.count() / 10);
+  record.modes.assign(4, Mode::keep());
+  const auto step = replay->step(record);
+  ASSERT_FALSE(step.has_value());
+  EXPECT_THAT(step.error().message, testing::HasSubstr("% off what the measured layers add up to"));
 }
 
 TEST(RecordReader, NamesFileAndLineOfABadLine) {

@@ -116,7 +116,7 @@ TEST_F(ApiTest, RunsAreFoundByIdAndByUniqueName) {
   EXPECT_EQ(daemon.json("GET", "/v1/runs/" + id).at("name"), "train");
   add(described("train"));
   const ApiReply both = daemon.ask("GET", "/v1/runs/train");
-  EXPECT_EQ(both.status, 409);
+  EXPECT_EQ(both.status, 400);
   EXPECT_THAT(both.body, HasSubstr(id));
   EXPECT_EQ(daemon.ask("GET", "/v1/runs/none").status, 404);
 }

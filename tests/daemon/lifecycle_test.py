@@ -41,6 +41,39 @@ def test_check_config(tmp_path):
     assert run("--config", str(bad)).returncode == 2
 
 
+@pytest.mark.parametrize("content, expected", [
+    ('{"listen": "9400"}', "listen: '9400', expected ADDRESS:PORT"),
+    ('{"listen": "0.0.0.0:9400"}', "listen: '0.0.0.0:9400' is not loopback"),
+    ('{"listen": "example.org:9400"}', "expected a numeric address"),
+    ('{"listen": "127.0.0.1:99999"}', "expected ADDRESS:PORT"),
+    ('{"socket_group": "no-such-group"}', "socket_group: 'no-such-group', expected a group"),
+    ('{"socket": "' + "x" * 200 + '"}', "a path of 200 characters, expected at most 107"),
+    ('{"database": "/tmp"}', "database: '/tmp' is a directory"),
+])
+def test_check_config_and_the_start_refuse_the_same(tmp_path, content, expected):
+    file = tmp_path / "pudicad.json"
+    file.write_text(content)
+    # What the file does not name must not be the reason.
+    beside = ["--config", str(file), *(["--socket", str(tmp_path / "s")] if "x" * 200 not in content
+                                       else []),
+              *(["--database", str(tmp_path / "db")] if "database" not in content else [])]
+    checked = run(*beside, "--check-config")
+    started = run(*beside)
+    assert (checked.returncode, started.returncode) == (2, 2), (checked, started)
+    assert expected in checked.stderr, checked.stderr
+    assert checked.stderr == started.stderr
+
+
+def test_an_address_that_is_allowed_is_no_fault(tmp_path):
+    file = tmp_path / "pudicad.json"
+    file.write_text('{"listen": "0.0.0.0:9400", "allow_remote": true}')
+    assert run("--config", str(file), "--check-config").returncode == 0
+    assert run("--listen", "[::1]:9400", "--check-config").returncode == 0
+    assert run("--listen", "localhost:0", "--check-config").returncode == 0
+    refused = run("--listen", "9400", "--check-config")
+    assert refused.returncode == 2 and "listen: '9400'" in refused.stderr
+
+
 def test_rights_of_the_socket():
     with Daemon() as daemon:
         assert stat.S_IMODE(os.stat(daemon.socket).st_mode) == 0o600

@@ -57,6 +57,7 @@ def test_metrics_of_runs_come_and_go():
         run = daemon.register(odd)
         first = pudicad.step(1)
         first["record"]["host_peak_bytes"] = 4096
+        first["record"]["recompute_seconds"] = 0.05
         daemon.events(run, first, pudicad.step(2, measured=7000), {
             "type": "snapshot", "snapshot": {"state": "planning", "base_bytes": 123,
                                              "cache": {"hits": 3, "misses": 2, "plans": 1}}})
@@ -72,7 +73,9 @@ def test_metrics_of_runs_come_and_go():
                             "pudica_run_step_predicted_bytes": 5000, "pudica_run_step": 2,
                             "pudica_run_budget_bytes": 629145600,
                             "pudica_run_step_seconds_median": 0.25,
-                            "pudica_run_recomputed_share": 0.5,
+                            "pudica_run_recomputed_share": 0.2,
+                            "pudica_run_recomputed_calls_share": 0.5,
+                            "pudica_run_budget_used": 7000 / 629145600,
                             "pudica_run_cached_plans": 1}.items():
             assert metrics[name][1][labels] == value, name
         assert metrics["pudica_run_cache_lookups_total"][1][(*labels, ("result", "hit"))] == 3

@@ -1,5 +1,6 @@
 #include "inspect/model_view.h"
 
+#include <random>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -159,6 +160,89 @@ TEST(ModelView, UsesTheMenuAndTheBaseOfTheRun) {
   EXPECT_EQ(higher->predicted_peak_bytes, process->budget_at(shape, 1.0) + Bytes(1 << 20));
 }
 
+// What a run is told of its next steps while it learns: no step peaks higher than was told, at any
+// budget that its layers can be planned for, and what is told to be settled is what comes.
+TEST(ModelView, NoStepPeaksAboveTheUpperBound) {
+  std::mt19937_64 random(1);
+  int unsettled = 0;
+  int planned = 0;  // and settled
+  for (int run = 0; run < 20; ++run) {
+    // With a menu that is still to come, and without one.
+    ModelViewOptions options;
+    if (run % 2 == 0) options.controller.menu = {Mode::Kind::kKeep, Mode::Kind::kFull};
+    Process process({}, options.controller);
+    for (int step = 0; step < 24; ++step) {
+      const ShapeKey shape{2 + static_cast<std::int64_t>(random() % 6),
+                           48 + static_cast<std::int64_t>(random() % 200)};
+      const double share = 0.1 + 0.1 * static_cast<double>(random() % 10);
+      const Bytes budget = process.budget_at(shape, share) + Bytes(4096);
+      const auto view = ModelView::from_state(process.state(), kFingerprint, options);
+      ASSERT_TRUE(view);
+      const auto told = view->estimate(shape.to_string(), budget);
+      const StepRecord record = process.step(shape, budget);
+      if (!told) continue;  // it has learned too little to say
+      EXPECT_LE(told->predicted_peak_bytes, told->upper_peak_bytes);
+      if (!told->fits) continue;
+      EXPECT_LE(record.measured_bytes, told->upper_peak_bytes)
+          << "run " << run << " step " << step << " " << shape.to_string();
+      if (!told->settled) {
+        ++unsettled;
+        continue;
+      }
+      planned += told->extra_seconds > 0 ? 1 : 0;
+      EXPECT_NEAR(static_cast<double>(record.measured_bytes.count()) /
+                      static_cast<double>(told->predicted_peak_bytes.count()),
+                  1.0, 0.002)
+          << "run " << run << " step " << step << " " << shape.to_string();
+    }
+  }
+  EXPECT_GT(unsettled, 20) << "the doubt was tried";
+  EXPECT_GT(planned, 20) << "and certainty";
+}
+
+// Keeping all is one number, in the answer and in the reason of the plan.
+TEST(ModelView, TellsOneFigureOfKeepingAll) {
+  Process process;
+  process.step({4, 64});
+  process.step({5, 96});
+  for (const std::int64_t length : {80, 180, 300}) {
+    const ShapeKey shape{5, length};
+    const auto view = view_of(process);
+    for (const double share : {0.3, 0.6, 2.0}) {
+      const Bytes budget = process.budget_at(shape, share);
+      const auto estimate = view.estimate(shape.to_string(), budget);
+      const auto explanation = view.explain(shape.to_string(), budget);
+      ASSERT_TRUE(estimate) << estimate.error().message;
+      ASSERT_TRUE(explanation) << explanation.error().message;
+      EXPECT_EQ(explanation->keep_all_peak_bytes, estimate->keep_all_peak_bytes);
+      const std::string figure = "keeping all needs " + format_bytes(estimate->keep_all_peak_bytes);
+      if (explanation->reason.find("keeping all needs") == std::string::npos) continue;
+      EXPECT_NE(explanation->reason.find(figure), std::string::npos) << explanation->reason;
+    }
+  }
+}
+
+TEST(ModelView, APlanThatTheRunHoldsIsTheOneThatIsTaken) {
+  const auto process = taught_process();
+  ModelViewOptions options;
+  options.controller.menu = {Mode::Kind::kKeep, Mode::Kind::kFull};
+  const Bytes budget = process->budget_at({5, 180}, 0.5);
+  auto estimate = view_of(*process, options).estimate("5x180", budget);
+  ASSERT_TRUE(estimate);
+  ASSERT_TRUE(estimate->settled);
+  HeldPlan plan;
+  plan.id = 12;
+  plan.modes.assign(8, Mode::full());
+  plan.predicted_peak_bytes = estimate->predicted_peak_bytes - Bytes(100);
+  plan.measured_peak_bytes = estimate->predicted_peak_bytes - Bytes(60);
+  take_held_plan(*estimate, plan);
+  EXPECT_EQ(estimate->plan_id, 12U);
+  EXPECT_EQ(estimate->predicted_peak_bytes, *plan.measured_peak_bytes);
+  EXPECT_EQ(estimate->upper_peak_bytes, *plan.measured_peak_bytes);
+  EXPECT_EQ(estimate->modes.at(Mode::full()), 8);
+  EXPECT_TRUE(estimate->fits);
+}
+
 TEST(ModelView, SaysWhatIsMissing) {
   Process untaught;
   const ModelView nothing = view_of(untaught);
@@ -192,6 +276,11 @@ TEST(ModelView, JsonIsAsTheContractHasIt) {
                                                  "keep_all_peak_bytes",
                                                  "floor_peak_bytes",
                                                  "predicted_peak_bytes",
+                                                 "upper_peak_bytes",
+                                                 "settled",
+                                                 "plan_id",
+                                                 "measured_peak_bytes",
+                                                 "learned_step",
                                                  "extra_seconds",
                                                  "modes",
                                                  "frontier"};

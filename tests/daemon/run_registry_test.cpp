@@ -232,7 +232,31 @@ TEST_F(RunRegistryTest, StatisticsCoverWhatTheyPromise) {
   EXPECT_EQ(detail.summary.steps, 600);
   EXPECT_EQ(detail.summary.peak_bytes, Bytes(6));
   EXPECT_EQ(detail.summary.dropped_records, 5);
-  EXPECT_EQ(detail.summary.recomputed_share, 0.25);
+  EXPECT_EQ(detail.summary.recomputed_calls_share, 0.25);
+  EXPECT_EQ(detail.summary.recomputed_share, std::nullopt) << "no step told what it took";
+}
+
+TEST_F(RunRegistryTest, TheShareOfTimeIsOfStepsThatToldIt) {
+  const std::string id = add("a");
+  StepEvent kept = step_event(1, 5, 3);
+  kept.record.recompute_seconds = 0;
+  StepEvent again = step_event(2, 5, 1);
+  again.record.recompute_seconds = 0.5;
+  ASSERT_TRUE(registry.apply(id, {0, {kept, again, step_event(3, 5, 1000)}}));
+  EXPECT_EQ(summary(id).recomputed_share, 0.125);
+}
+
+// Of a run whose budget was cut: what its peaks took of it before does not become too much.
+TEST_F(RunRegistryTest, APeakIsJudgedByTheBudgetOfItsOwnStep) {
+  const std::string id = add("a");
+  StepEvent tight = step_event(2, 290);
+  tight.record.budget_bytes = Bytes(300);
+  ASSERT_TRUE(registry.apply(id, {0, {step_event(1, 540), BudgetEvent{1, 2, Bytes(300)}, tight}}));
+  EXPECT_EQ(summary(id).peak_bytes, Bytes(540));
+  EXPECT_DOUBLE_EQ(summary(id).budget_used.value_or(0), 290.0 / 300);
+  const RunDetail detail = registry.find(id).value();
+  EXPECT_EQ(detail.budgets.back().seq, 1U) << "which command it answers";
+  EXPECT_EQ(detail.budgets.back().seconds, 0.25);
 }
 
 TEST_F(RunRegistryTest, SnapshotSaysStateAndCounters) {

@@ -51,7 +51,21 @@ TEST(StepRecord, HasTheFieldsOfTheSchemaInOrder) {
             R"({"schema":"pudica.step/1","run":"run-1","step":3,"key":"batch=12,source=384",)"
             R"("plan_id":7,"modes":["keep","selective:2","full"],"predicted_bytes":612000,)"
             R"("measured_bytes":611000,"budget_bytes":700000,"seconds":0.25,"revocations":1,)"
-            R"("overrun":false})");
+            R"("overrun":false,"base_bytes":100000,"gradients_present":false})");
+}
+
+TEST(StepRecord, TellsWhatRunningLayersAgainTook) {
+  StepOutcome outcome = outcome_with_plan();
+  EXPECT_EQ(make_step_record("r", 3, outcome, two_layers()).recompute_seconds, std::nullopt)
+      << "nothing of it was measured";
+  outcome.revocations = 0;
+  auto plan = std::make_shared<Plan>(*outcome.plan);
+  plan->modes = {Mode::full(), Mode::keep()};
+  outcome.plan = plan;
+  outcome.recomputes = {{0, Mode::full(), 0.03, 0.02}};
+  const StepRecord record = make_step_record("r", 3, outcome, two_layers());
+  EXPECT_EQ(record.recompute_seconds, 0.03);
+  EXPECT_EQ(parse_step_record(step_record_to_json(record))->recompute_seconds, 0.03);
 }
 
 TEST(StepRecord, TheBudgetIsTheUsersWithWhatTheAllocatorTakes) {
@@ -160,8 +174,10 @@ TEST(StepRecord, RefusesAnotherVersionWithBothNames) {
 TEST(StepRecord, EveryMissingFieldIsNamed) {
   const json whole = json::parse(step_record_to_json(recorded()));
   for (const auto& [name, value] : whole.items()) {
-    // Only of recorded steps, and of steps with layers of mode `offload`.
+    // Only of recorded steps, of steps with layers of mode `offload`, and what older records lack.
     if (name == "profiles" || name == "host_peak_bytes") continue;
+    if (name == "recompute_seconds" || name == "base_bytes" || name == "gradients_present")
+      continue;
     json line = whole;
     line.erase(name);
     const auto result = parse_step_record(line.dump());

@@ -32,10 +32,11 @@ def test_fraction_one_keeps_all_and_capping_none_changes_nothing(at_keep_all):
     assert result["budget_bytes"] == result["keep_all_bytes"]
     assert {policy["status"] for policy in policies.values()} == {"ok"}
     assert policies["none (capped)"]["budget_used"] == 1
-    # Nothing is left of the budget for its margin: pudica may recompute a layer, but no more.
+    # Nothing is left of the budget for its margin: pudica may recompute a layer, or two in part.
     learnt = [row for row in at_keep_all.rows["pudica"] if row["learning"] == "0"]
     assert learnt
-    assert {row["recomputed_layers"] for row in learnt[1:]} <= {"0", "1"}
+    assert {row["recomputed_layers"] for row in learnt[1:]} <= {"0", "1", "2"}
+    assert at_keep_all.policies["pudica"]["recomputed_share"] < 0.1
 
 
 def test_the_budget_changes_memory_and_not_the_training(at_floor, at_keep_all):

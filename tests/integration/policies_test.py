@@ -70,18 +70,22 @@ def test_it_stays_within_the_budget(run, name):
 def test_none_keeps_everything_and_its_capped_row_does_not_fit(run):
     assert run.policies["none"]["peak_bytes"] == run.result["keep_all_bytes"]
     assert run.policies["none"]["recomputed_share"] == 0
+    assert run.policies["none"]["recomputed_calls_share"] == 0
     assert run.policies[CAPPED]["status"] == "oom"
 
 
 def test_full_needs_the_floor_and_recomputes_every_layer(run):
     for name in ("full", "pudica:menu=full"):
-        assert run.policies[name]["recomputed_share"] == 1
+        assert run.policies[name]["recomputed_calls_share"] == 1
+        assert 0 < run.policies[name]["recomputed_share"] < 1, "the backward is no recomputation"
     assert run.policies["full"]["peak_bytes"] == run.result["floor_bytes"]
 
 
 @pytest.mark.parametrize("name", ["pudica", "pudica:menu=keep+full", "oracle"])
 def test_it_recomputes_less_than_everything(run, name):
-    assert 0 < run.policies[name]["recomputed_share"] < 1
+    assert 0 < run.policies[name]["recomputed_calls_share"] < 1
+    assert (run.policies[name]["recomputed_share"]
+            < run.policies["pudica:menu=full"]["recomputed_share"])
 
 
 def test_times_are_given_in_terms_of_none(run):
@@ -126,7 +130,12 @@ def test_the_summary_follows_from_steps_csv(run, name):
         assert prediction["revoked"] == sum(int(row["revocations"]) > 0 for row in predicted)
     recomputed = sum(int(row["recomputed_layers"]) for row in rows)
     calls = sum(int(row["layer_calls"]) for row in rows)
-    assert policy["recomputed_share"] == pytest.approx(recomputed / calls)
+    assert policy["recomputed_calls_share"] == pytest.approx(recomputed / calls)
+    timed = [row for row in rows if row["recompute_seconds"]]
+    if timed:
+        again = sum(float(row["recompute_seconds"]) for row in timed)
+        share = again / sum(float(row["handle_seconds"]) for row in timed)
+        assert policy["recomputed_share"] == pytest.approx(share, abs=1e-3)
     seconds = statistics.median(float(row["seconds"]) for row in rows)
     assert policy["step_seconds_median"] == pytest.approx(seconds, abs=2e-6)
     budgets = {row["budget_bytes"] for row in rows}

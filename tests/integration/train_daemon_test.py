@@ -1,6 +1,7 @@
 """pudica-train --daemon with a real pudicad: what the daemon says is what the run measured, its
 budget holds from the next step on, and nothing that happens to it changes what is trained."""
 
+import json
 import re
 import signal
 import subprocess
@@ -73,6 +74,8 @@ def test_what_the_daemon_says_is_what_the_run_measured(train, daemon):
     assert run["dropped_records"] == 0
     assert run["cache"] == policy["cache"]
     assert run["recomputed_share"] == pytest.approx(policy["recomputed_share"])
+    assert run["recomputed_calls_share"] == pytest.approx(policy["recomputed_calls_share"])
+    assert run["budget_used"] == policy["budget_used"]
     assert "--daemon" in run["command"] and "--worker" not in run["command"]
     steps = daemon.get("/v1/runs/" + run["id"])["steps"]
     assert [step["step"] for step in steps] == list(range(1, RUN["steps"] + 1)), "from the first"
@@ -116,6 +119,40 @@ def test_a_budget_holds_from_the_next_step_on(daemon, alone, start):
     change = daemon.get("/v1/runs/" + ended["id"])["budgets"][-1]
     assert change["step"] == first + 1 and change["budget_bytes"] == lower
     assert change["measured_bytes"] == int(rows[first]["peak_bytes"])
+
+
+# A peak is judged by the budget of its own step: by the sentence at the end, and by the daemon.
+def test_what_is_said_of_a_budget_that_changed(daemon, start):
+    training = start(**LONG)
+    training.record.pass_steps(60)
+    run = wait_for("step 60", reached(daemon, 60))
+    lower = (run["budget_bytes"] + run["floor_bytes"]) // 2
+    assert daemon.request("PUT", f"/v1/runs/{run['id']}/budget", {"budget": lower})[0] == 202
+    wait_for("the budget to be taken", in_effect(training, daemon, lower))
+    done = training.end()
+    policy = done.policies["pudica"]
+    assert policy["overruns"] == 0 and policy["budget_used"] <= 1
+    assert policy["peak_bytes"] > lower, "those before it was cut"
+    first, second = policy["budgets"]
+    assert (first["budget_bytes"], second["budget_bytes"]) == (run["budget_bytes"], lower)
+    assert f"from step {second['step'] + 1} on, pudica stayed within the budget of every step" in (
+        done.stdout)
+    (ended,) = daemon.runs(everything=True)
+    assert ended["budget_used"] == policy["budget_used"]
+
+
+def test_the_record_tells_the_recomputation_that_the_results_tell(train, tmp_path):
+    record = tmp_path / "record.jsonl"
+    done = train(record=record, **LONG)
+    steps = [json.loads(line) for line in record.read_text().splitlines()]
+    policy = done.policies["pudica"]
+    again = sum(step["recompute_seconds"] for step in steps)
+    assert again / sum(step["seconds"] for step in steps) == pytest.approx(
+        policy["recomputed_share"])
+    ran_again = sum(mode == "full" or mode.startswith("selective") for step in steps[1:]
+                    for mode in step["modes"])
+    calls = sum(len(step["modes"]) for step in steps[1:])
+    assert ran_again / calls == pytest.approx(policy["recomputed_calls_share"], abs=0.01)
 
 
 def test_a_budget_below_the_floor_does_not_end_the_run(daemon, start):

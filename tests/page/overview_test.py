@@ -37,7 +37,8 @@ def test_lists_what_the_api_lists(daemon, open_page, ask):
     for run in runs:
         shown = facts(page, run["id"])
         assert shown["Steps"] == "30 / 400"
-        assert shown["Recomputed"] == f"{run['recomputed_share'] * 100:.0f} %"
+        assert shown["Recomputed"] == (f"{run['recomputed_share'] * 100:.0f} % of the time, "
+                                       f"{run['recomputed_calls_share'] * 100:.0f} % of calls")
         assert shown["Revocations"] == str(run["revocations"])
         assert shown["Overruns"] == "0"
         bar = page.evaluate(f"document.querySelector('[data-run=\"{run['id']}\"] .bar-track')"

@@ -38,18 +38,21 @@ class RunState:
             group=registration.get("group") or None, state="registered", state_reason="no step yet",
             status=None, started_at=now(), last_seen_at=now(), ended_at=None, step=None,
             budget_source="run", budget_pending_bytes=None, base_bytes=None, peak_bytes=None,
-            last=None, step_seconds_median=None, recomputed_share=None, learning_steps=0,
+            last=None, step_seconds_median=None, recomputed_share=None,
+            recomputed_calls_share=None, budget_used=None, learning_steps=0,
             revocations=0, overruns=0, cache={"hits": 0, "misses": 0, "plans": 0},
             dropped_records=0)
         self.steps = collections.deque(maxlen=512)
         self.snapshot = {}
         self.calls = self.recomputed = 0
+        self.again = self.timed = 0
         self.budgets = [self._change(0, self.view["budget_bytes"], "run")]
 
     @staticmethod
     def _change(step, budget, source):
-        return {"at": now(), "step": step, "budget_bytes": budget, "source": source,
-                "plan_id": None, "predicted_bytes": None, "measured_bytes": None}
+        return {"at": now(), "seq": 0, "step": step, "budget_bytes": budget, "source": source,
+                "plan_id": None, "predicted_bytes": None, "measured_bytes": None,
+                "seconds": None, "recompute_seconds": None}
 
     def take(self, event):
         self.view["last_seen_at"] = now()
@@ -61,20 +64,29 @@ class RunState:
             "step", "key", "plan_id", "predicted_bytes", "measured_bytes", "budget_bytes",
             "seconds", "revocations", "overrun")}
         last.update(recomputed=event["recomputed"], layers=len(record["modes"]),
-                    learning=event["learning"])
+                    learning=event["learning"],
+                    recompute_seconds=record.get("recompute_seconds"),
+                    recomputed_share=record.get("recompute_seconds", 0) / record["seconds"],
+                    budget_used=record["measured_bytes"] / record["budget_bytes"])
         self.steps.append(last)
         self.calls += last["layers"]
         self.recomputed += last["recomputed"]
+        self.again += record.get("recompute_seconds", 0)
+        self.timed += record["seconds"]
         view, change = self.view, self.budgets[-1]
         if change["measured_bytes"] is None and last["step"] >= change["step"]:
-            for name in ("plan_id", "predicted_bytes", "measured_bytes"):
+            for name in ("plan_id", "predicted_bytes", "measured_bytes", "seconds",
+                         "recompute_seconds"):
                 change[name] = last[name]
         recent = [step["seconds"] for step in list(self.steps)[-128:]]
         view.update(
             step=last["step"], last=last, budget_bytes=last["budget_bytes"],
             peak_bytes=max(view["peak_bytes"] or 0, last["measured_bytes"]),
             step_seconds_median=statistics.median(recent),
-            recomputed_share=self.recomputed / max(1, self.calls),
+            recomputed_share=self.again / self.timed,
+            recomputed_calls_share=self.recomputed / max(1, self.calls),
+            budget_used=max(view["budget_used"] or 0,
+                            last["measured_bytes"] / last["budget_bytes"]),
             learning_steps=view["learning_steps"] + last["learning"],
             revocations=view["revocations"] + last["revocations"],
             overruns=view["overruns"] + last["overrun"])

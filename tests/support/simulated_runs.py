@@ -128,7 +128,9 @@ class SimulatedRun:
         self.counters["learning_steps"] += learning
         self.peaks = [*self.peaks[-63:], {name: record[name] for name in (
             "step", "key", "predicted_bytes", "measured_bytes")}]
-        recomputed = sum(mode != "keep" for mode in modes)
+        recomputed = sum(mode not in ("keep", "offload") for mode in modes)
+        kept = sum(self.model.seconds("keep", self.batch, source) for _ in modes)
+        record["recompute_seconds"] = round(max(0, seconds - kept), 6)
         return {"type": "step", "record": record, "learning": learning, "recomputed": recomputed}
 
     def _planned(self, source, number):

@@ -93,6 +93,15 @@ TEST(Report, CarriesTheStepsAndPlans) {
   EXPECT_EQ(data["policies"][2]["plans"][0]["modes"][1], "full");
 }
 
+TEST(Report, DrawsEachBudgetAsLongAsItHeld) {
+  auto run = sample_run();
+  EXPECT_EQ(page_data(report_html(run))["budgets"],
+            json::parse(R"([{"step":0,"budget_bytes":2000}])"));
+  for (std::size_t i = 12; i < 20; ++i) run.policies[2].rows[i].budget = Bytes(1000);
+  EXPECT_EQ(page_data(report_html(run))["budgets"],
+            json::parse(R"([{"step":0,"budget_bytes":2000},{"step":12,"budget_bytes":1000}])"));
+}
+
 TEST(Report, ColoursAreTheStylesAndPudicaKeepsItsOwn) {
   EXPECT_EQ(colour_of("pudica", 0), colour_of("pudica", 6));
   for (std::size_t index = 0; index < 30; ++index) {

@@ -47,6 +47,8 @@ TEST(StepRow, SurvivesTheWayThroughJson) {
   row.shape = "4x512";
   row.seconds = 0.25;
   row.cpu_seconds = 0.5;
+  row.handle_seconds = 0.24;
+  row.recompute_seconds = 0.125;
   row.loss = 3.5;
   row.peak = Bytes(1LL << 40);
   row.predicted = Bytes(11);
@@ -65,6 +67,7 @@ TEST(StepRow, SurvivesTheWayThroughJson) {
   EXPECT_EQ(to_json(*back), to_json(row));
   EXPECT_EQ(back->peak, row.peak);
   EXPECT_EQ(back->cache_hit, true);
+  EXPECT_EQ(back->recompute_seconds, 0.125);
 }
 
 TEST(StepRow, CarriesALossThatIsNoNumber) {
@@ -79,7 +82,7 @@ TEST(StepRow, CarriesALossThatIsNoNumber) {
 TEST(StepRow, NamesAFieldThatIsMissingOrWrong) {
   const auto whole = to_json(StepRow{});
   for (const auto& [name, value] : whole.items()) {
-    if (name == "loss" || name == "cache_hit") continue;
+    if (name == "loss" || name == "cache_hit" || name == "recompute_seconds") continue;
     auto missing = whole;
     missing.erase(name);
     auto wrong = whole;
@@ -145,9 +148,31 @@ TEST(Summarize, CountsWhatHappened) {
   EXPECT_EQ(out["revocations"], 3);
   EXPECT_EQ(out["revoked_steps"], 2);
   EXPECT_EQ(out["overruns"], 1);
-  EXPECT_DOUBLE_EQ(out["recomputed_share"], 0.1);
+  EXPECT_DOUBLE_EQ(out["recomputed_calls_share"], 0.1);
+  EXPECT_TRUE(out["recomputed_share"].is_null()) << "no step told what it took";
   EXPECT_NEAR(out["loss_first"].get<double>(), 5 - 0.45, 1e-12);
   EXPECT_NEAR(out["loss_last"].get<double>(), 5 - 1.45, 1e-12);
+}
+
+TEST(Summarize, TheRecomputedShareIsOfTheTimeOfSteps) {
+  auto policy = sample_policy({"pudica", 100.0});
+  for (auto& row : policy.rows) row.handle_seconds = 2.0;
+  policy.rows[0].recompute_seconds = 1.0;
+  policy.rows[1].recompute_seconds = 0.0;
+  policy.rows[2].recomputed_layers = 8;  // and does not say for how long
+  EXPECT_DOUBLE_EQ(summary_of(policy)["recomputed_share"], 0.25);
+}
+
+TEST(Summarize, APeakIsJudgedByTheBudgetOfItsOwnStep) {
+  auto policy = sample_policy({"pudica", 1.0, 1900});
+  for (std::size_t i = 10; i < policy.rows.size(); ++i) {
+    policy.rows[i].budget = Bytes(1000);
+    policy.rows[i].peak = Bytes(990);
+  }
+  const auto out = summary_of(policy);
+  EXPECT_DOUBLE_EQ(out["budget_used"], 0.99);
+  EXPECT_EQ(out["budgets"], json::parse(R"([{"step":0,"budget_bytes":2000},
+                                            {"step":10,"budget_bytes":1000}])"));
 }
 
 TEST(Summarize, MeasuresPredictionAgainstTheMeasuredPeak) {

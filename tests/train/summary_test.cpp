@@ -57,6 +57,29 @@ TEST(Conclusion, SaysWhatItCostsAndWhetherTheBudgetHeld) {
   EXPECT_THAT(conclusion(to_json(run)), HasSubstr("went over the budget"));
 }
 
+// A budget that was changed while it ran: what was within it before stays so, and no budget is
+// named that was not the one of the step.
+TEST(Conclusion, JudgesEachStepByItsOwnBudget) {
+  auto run = sample_run();
+  for (std::size_t i = 10; i < 20; ++i) {
+    run.policies[2].rows[i].budget = Bytes(1024);
+    run.policies[2].rows[i].peak = Bytes(1000);
+  }
+  EXPECT_THAT(conclusion(to_json(run)),
+              HasSubstr("With 2.0 KiB, 1.0 KiB from step 11 on, pudica stayed within the budget of "
+                        "every step at +5.0 %"));
+  run.policies[2].rows[15].peak = Bytes(1100);
+  run.policies[2].rows[15].overrun = true;
+  EXPECT_THAT(conclusion(to_json(run)), HasSubstr("pudica went over the budget in 1 of 20 steps"));
+  for (std::size_t i = 0; i < 20; ++i) {
+    auto& row = run.policies[2].rows[i];
+    row.overrun = false;
+    row.budget = Bytes(i % 2 == 0 ? 2048 : 3072);
+  }
+  EXPECT_THAT(conclusion(to_json(run)),
+              HasSubstr("With 2.0 KiB, changed 19 times to 3.0 KiB at the end, pudica stayed"));
+}
+
 TEST(Conclusion, IsAboutThePolicyWithoutArgumentsWhereThereAreSeveral) {
   auto run = sample_run();
   auto other = run.policies[2];

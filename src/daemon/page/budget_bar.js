@@ -47,10 +47,11 @@ export function budgetBar() {
   };
 }
 
-// A peak above the budget without an overrun is one of a time when the budget was larger.
+// Each peak is judged by the budget of its own step; a peak above the present budget is one of a
+// time when it was larger.
 function usedText(run) {
-  if (run.peak_bytes > run.budget_bytes && !(run.overruns > 0)) return " under an earlier budget";
-  return `, ${share(run.peak_bytes / run.budget_bytes, 1)}`;
+  if (run.peak_bytes > run.budget_bytes && !(run.budget_used > 1)) return " under an earlier budget";
+  return known(run.budget_used) ? `, ${share(run.budget_used, 1)}` : "";
 }
 
 function scaleOf(run) {

@@ -136,7 +136,8 @@ function tell(step) {
 export function recomputedText(step) {
   if (!known(step.recomputed)) return "recomputed unknown";
   const of = step.layers ? ` of ${step.layers}` : "";
-  return `${step.recomputed}${of} recomputed`;
+  const time = known(step.recomputed_share) ? `, ${share(step.recomputed_share, 1)} of its time` : "";
+  return `${step.recomputed}${of} recomputed${time}`;
 }
 
 export function peakChart() {

@@ -6,7 +6,7 @@ import {
   announce, h, reconcile, setAttribute, setHidden, setStyle, setText, table, textRow,
 } from "./dom.js";
 import {
-  bytes, count, known, moment, plural, seconds, share, stateText, stepsDone, stepsText,
+  bytes, count, known, moment, plural, recomputedShares, seconds, stateText, stepsDone, stepsText,
 } from "./format.js";
 import { welcome } from "./welcome.js";
 
@@ -63,7 +63,7 @@ function runCard(first) {
       const done = run.steps_total ? Math.min(1, stepsDone(run) / run.steps_total) : 0;
       setStyle(progress, "width", `${(done * 100).toFixed(1)}%`);
       time.set(seconds(run.step_seconds_median));
-      recomputed.set(share(run.recomputed_share));
+      recomputed.set(recomputedShares(run));
       revocations.set(count(run.revocations), run.revocations > 0 ? "warn" : "");
       overruns.set(count(run.overruns), run.overruns > 0 ? "bad" : "");
       if (run.state !== before) announce(`${run.name}: ${stateText(run)}`);

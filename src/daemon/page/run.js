@@ -220,7 +220,8 @@ function tilesOf(run) {
   return [
     ["Steps", stepsText(run)],
     ["Median step time", seconds(run.step_seconds_median)],
-    ["Recomputed", share(run.recomputed_share, 1)],
+    ["Time recomputing", share(run.recomputed_share, 1)],
+    ["Calls recomputed", share(run.recomputed_calls_share, 1)],
     ["Revocations", count(run.revocations), run.revocations > 0 ? "warn" : ""],
     ["Overruns", count(run.overruns), run.overruns > 0 ? "bad" : ""],
     ["Learning steps", count(run.learning_steps)],

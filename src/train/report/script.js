@@ -39,7 +39,7 @@
 
   chart("memory", (stage, show, hide) => {
     const list = visible();
-    const high = Math.max(data.budget, ...list.map(([policy]) => top(policy.peak))) * 1.05;
+    const high = Math.max(...data.budgets.map((one) => one.budget_bytes), ...list.map(([policy]) => top(policy.peak))) * 1.05;
     const steps = top(list.map(([policy]) => top(policy.step)));
     const { root, sx, sy, box } = frame(stage,
       { name: "step", low: 0, high: Math.max(1, steps), text: String },
@@ -52,10 +52,17 @@
         "stroke-width": bold ? 2.4 : 1.4, "stroke-linejoin": "round",
         opacity: bold ? 1 : 0.8 }, root);
     }
-    const y = sy(data.budget / mib);
-    svg("line", { class: "budget", x1: box.left, x2: box.right, y1: y, y2: y }, root);
-    svg("text", { class: "budget-name", x: box.right, y: y - 6, "text-anchor": "end" }, root,
-      "budget " + bytes(data.budget));
+    // One piece of line for each budget, as long as it held.
+    data.budgets.forEach((one, k) => {
+      if (!(one.budget_bytes > 0)) return;
+      const next = data.budgets[k + 1];
+      const [from, to] = [k > 0 ? sx(one.step) : box.left, next ? sx(next.step) : box.right];
+      const y = sy(one.budget_bytes / mib);
+      svg("line", { class: "budget", x1: from, x2: to, y1: y, y2: y }, root);
+      if (to - from < 90 && data.budgets.length > 1) return;  // no room for its name
+      svg("text", { class: "budget-name", x: to, y: y - 6, "text-anchor": "end" }, root,
+        "budget " + bytes(one.budget_bytes));
+    });
     root.onpointermove = (event) => {
       const at = root.getBoundingClientRect();
       const scale = root.viewBox.baseVal.width / at.width;

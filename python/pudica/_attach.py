@@ -6,6 +6,8 @@ import hashlib
 import json
 import logging
 import os
+import pathlib
+import sys
 from collections.abc import Iterable
 from typing import Literal
 
@@ -52,6 +54,12 @@ def _config_path(config: str | os.PathLike[str] | None) -> str:
     return os.environ.get("PUDICA_CONFIG", "")
 
 
+def _usual_name(model: nn.Module) -> str:
+    """The script and its model: "train.py:BertModel"; without a script "python:BertModel"."""
+    script = pathlib.Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
+    return f"{script if script not in ('', '-c', '-m') else 'python'}:{type(model).__name__}"
+
+
 def _check_words(enforce: object, daemon: object, name: object, allocator: object) -> None:
     if enforce not in ("soft", "hard"):
         raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
@@ -89,7 +97,7 @@ def attach(
     enforce: "soft": at the budget kept layers are given back, and with nothing left training goes
         on and the overrun is counted; "hard": the allocator refuses (torch.OutOfMemoryError).
     daemon: whether to register with pudicad; None: as configured.
-    name: what the daemon and its command line call this run.
+    name: of this run for the daemon and its command line; else as in "train.py:BertModel".
     allocator: of a CUDA device. Under a budget new segments are expandable, unless
         PYTORCH_ALLOC_CONF says expandable_segments:False; "expandable": whatever was set.
 
@@ -121,7 +129,7 @@ def attach(
         "device": str(device),
         "config": path,
         "daemon": daemon,
-        "name": name or f"python:{type(model).__name__}",
+        "name": name or _usual_name(model),
         "model": f"{type(model).__name__}: {len(chosen)} layers of {type(chosen[0]).__name__}",
         "fingerprint": _fingerprint(model, chosen, device),
         "policy": forced_policy(),

@@ -77,6 +77,17 @@ def test_status_explain_and_budget_work_on_a_python_run(daemon):
     ])
 
 
+@pytest.mark.parametrize("script, word", [("jobs/train.py", "train.py"), ("-c", "python")])
+def test_a_run_without_a_name_has_its_scripts(daemon, monkeypatch, script, word):
+    monkeypatch.setattr("sys.argv", [script])
+    model = small.make()
+    with pudica.attach(model, "4GiB") as handle:
+        wait_for("the registration", lambda: handle.stats()["daemon"]["registered"])
+        small.train(model, 1)
+        names = [run["name"] for run in json.loads(ask("status", "--json"))["runs"]]
+        assert f"{word}:{type(model).__name__}" in names
+
+
 def test_without_a_daemon_and_switched_off_nothing_is_said(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("PUDICA_SOCKET", str(tmp_path / "nobody.sock"))
     with pudica.attach(small.make(), "1GiB") as handle:

@@ -72,16 +72,21 @@ int status_command(Session& session) {
   return kExitDone;
 }
 
+std::string last_teacher(const Json& model) {
+  const Json& runs = list(model, "taught_by");
+  return runs.empty() || !runs.back().is_string() ? "-" : runs.back().get<std::string>();
+}
+
 int models_command(Session& session) {
   const auto answer = session.daemon.get("/v1/models");
   if (!answer) return fail(session, answer.error());
   if (session.arguments.json) return print_json(session, *answer);
   const Json& models = list(*answer, "models");
   if (!session.style.terminal) {
-    print_fields(
-        session.out,
-        {"fingerprint", "bytes", "recorded_steps", "distinct_shapes", "runs", "updated_at"},
-        pointers(models));
+    print_fields(session.out,
+                 {"fingerprint", "bytes", "recorded_steps", "distinct_shapes", "runs", "updated_at",
+                  "taught_by"},
+                 pointers(models));
     return kExitDone;
   }
   if (models.empty()) {
@@ -93,6 +98,7 @@ int models_command(Session& session) {
                {"SHAPES", true},
                {"RUNS", true},
                {"UPDATED", true},
+               {"LAST BY", false},
                {"FINGERPRINT", false, true}});
   for (const Json& model : models) {
     table.add({{bytes_text(integer(model, "bytes"))},
@@ -100,6 +106,7 @@ int models_command(Session& session) {
                {count_text(integer(model, "distinct_shapes"))},
                {count_text(integer(model, "runs"))},
                {age_text(text(model, "updated_at"), std::time(nullptr))},
+               {last_teacher(model)},
                {sanitised(text(model, "fingerprint"), session.style)}});
   }
   table.print(session.out, session.style);

@@ -10,6 +10,17 @@
 namespace pudica::daemon {
 namespace {
 
+// Texts of a JSON array; what is none is left out.
+std::vector<std::string> names_of(const std::string& array) {
+  std::vector<std::string> out;
+  const inspect::Json parsed = inspect::Json::parse(array, nullptr, false);
+  if (!parsed.is_array()) return out;
+  for (const inspect::Json& name : parsed) {
+    if (name.is_string()) out.push_back(name.get<std::string>());
+  }
+  return out;
+}
+
 using inspect::Json;
 
 constexpr std::chrono::seconds kFlushTime{5};
@@ -94,8 +105,13 @@ void Archive::save_steps(const std::string& run, std::vector<StepSummary> steps)
 }
 
 void Archive::save(const ModelStats& model, std::string state) {
-  StoredModel row{model.fingerprint,     std::move(state), model.recorded_steps,
-                  model.distinct_shapes, model.runs,       model.updated_at};
+  StoredModel row{model.fingerprint,
+                  std::move(state),
+                  model.recorded_steps,
+                  model.distinct_shapes,
+                  model.runs,
+                  model.updated_at,
+                  inspect::dump(inspect::Json(model.taught_by), -1)};
   const std::size_t bytes = row.state.size();
   writer_.post([row = std::move(row)](Store& store) { return store.save_model(row); }, bytes);
 }
@@ -167,6 +183,7 @@ void Archive::load_models(ModelPool& pool) {
     stats.distinct_shapes = model.distinct_shapes;
     stats.runs = model.runs;
     stats.updated_at = model.updated_at;
+    stats.taught_by = names_of(model.taught_by);
     if (auto loaded = pool.load(stats, model.state); !loaded) {
       log_warn("learned model not taken up: fingerprint=" + log_value(model.fingerprint) +
                " error=" + log_value(loaded.error().message));

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMostSourcesNamed = 4096;
 constexpr std::size_t kLongestFingerprint = 4096;
+constexpr std::size_t kMostTeachers = 8;
 
 std::string system_time() {
   const std::time_t now = std::time(nullptr);
@@ -67,7 +68,17 @@ Result<void> ModelPool::load(const ModelStats& stats, const std::string& state) 
   if (found == models_.end()) return {};
   found->second.runs = std::max(found->second.runs, stats.runs);
   if (!stats.updated_at.empty()) found->second.updated_at = stats.updated_at;
+  found->second.taught_by = stats.taught_by;
   return {};
+}
+
+// Those whose model was dropped taught nothing that is left.
+void ModelPool::note_teacher(Entry& entry, std::string_view source) {
+  if (std::exchange(entry.drops, entry.model.drops()) != entry.drops) entry.taught_by.clear();
+  if (source.empty()) return;
+  std::erase(entry.taught_by, source);
+  if (entry.taught_by.size() >= kMostTeachers) entry.taught_by.erase(entry.taught_by.begin());
+  entry.taught_by.emplace_back(source);
 }
 
 // A model is changed where it stands: an error leaves it as it was. One that had learned nothing
@@ -95,7 +106,10 @@ Result<bool> ModelPool::change(const std::string& fingerprint, std::string_view 
   }
   entry.used = ++uses_;
   if (*changed) ++entry.version;
-  if (entry.model.state() != before) entry.updated_at = options_.now();
+  if (entry.model.state() != before) {
+    entry.updated_at = options_.now();
+    note_teacher(entry, source);
+  }
   if (!source.empty() && entry.sources.size() < kMostSourcesNamed &&
       entry.sources.emplace(source).second) {
     ++entry.runs;
@@ -147,7 +161,8 @@ ModelStats ModelPool::stats_of(const std::string& fingerprint, const Entry& entr
   const Knowledge& known = entry.model.knowledge();
   return {fingerprint,          static_cast<std::int64_t>(entry.model.state().size()),
           known.recorded_steps, known.distinct_shapes,
-          entry.runs,           entry.updated_at};
+          entry.runs,           entry.updated_at,
+          entry.taught_by};
 }
 
 std::string to_json(const std::vector<ModelStats>& models) {
@@ -159,7 +174,8 @@ std::string to_json(const std::vector<ModelStats>& models) {
                     {"recorded_steps", model.recorded_steps},
                     {"distinct_shapes", model.distinct_shapes},
                     {"runs", model.runs},
-                    {"updated_at", model.updated_at.empty() ? Json() : Json(model.updated_at)}});
+                    {"updated_at", model.updated_at.empty() ? Json() : Json(model.updated_at)},
+                    {"taught_by", model.taught_by}});
   }
   return inspect::dump(Json{{"models", std::move(list)}}, -1);
 }

@@ -34,6 +34,7 @@ struct ModelStats {
   std::int64_t distinct_shapes = 0;
   std::int64_t runs = 0;  // that taught it
   std::string updated_at;
+  std::vector<std::string> taught_by;  // the latest of them by id, the latest last; bounded
 };
 
 // The answer of GET /v1/models. Never throws.
@@ -81,10 +82,13 @@ class ModelPool {
     std::set<std::string, std::less<>> sources;  // bounded
     std::int64_t runs = 0;
     std::string updated_at;
+    std::vector<std::string> taught_by;
+    int drops = 0;
   };
 
   using Change = std::function<Result<bool>(PooledModel&)>;
   Result<bool> change(const std::string& fingerprint, std::string_view source, const Change& what);
+  static void note_teacher(Entry& entry, std::string_view source);
   [[nodiscard]] ModelStats stats_of(const std::string& fingerprint, const Entry& entry) const;
 
   ModelPoolOptions options_;

@@ -328,6 +328,7 @@ void PooledModel::drop() {
            log_value(fingerprint_));
   if (dropped_.size() >= kMostDropped) dropped_.erase(dropped_.begin());
   dropped_.push_back(std::hash<std::string>()(state_));
+  ++drops_;
   start_anew();
   state_.clear();
   knowledge_ = {};

@@ -54,6 +54,8 @@ class PooledModel {
   // The learned state; empty: nothing was recorded yet.
   [[nodiscard]] const std::string& state() const { return state_; }
   [[nodiscard]] const Knowledge& knowledge() const { return knowledge_; }
+  // How often two runs contradicted what was known, so that it was dropped.
+  [[nodiscard]] int drops() const { return drops_; }
 
  private:
   // What waits for the next step of its process.
@@ -101,6 +103,7 @@ class PooledModel {
   std::int32_t misfits_needed_;
   std::set<std::string, std::less<>> contradicted_by_;  // runs whose states say otherwise
   std::vector<std::size_t> dropped_;                    // hashes of states, bounded
+  int drops_ = 0;
 };
 
 // What a state knows. Errors: those of Controller::restore.

@@ -26,16 +26,17 @@ constexpr const char* kRun =
     "SELECT id, name, summary, status, started_at, ended_at FROM runs WHERE id = ?1 OR name = ?1 "
     "ORDER BY id = ?1 DESC, started_at DESC, rowid DESC LIMIT 1";
 constexpr const char* kSaveModel =
-    "INSERT INTO models (fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at) "
-    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO UPDATE SET state = excluded.state, "
-    "recorded_steps = excluded.recorded_steps, distinct_shapes = excluded.distinct_shapes, "
-    "runs = excluded.runs, updated_at = excluded.updated_at";
+    "INSERT INTO models (fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, "
+    "taught_by) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO UPDATE SET "
+    "state = excluded.state, recorded_steps = excluded.recorded_steps, "
+    "distinct_shapes = excluded.distinct_shapes, runs = excluded.runs, "
+    "updated_at = excluded.updated_at, taught_by = excluded.taught_by";
 constexpr const char* kModels =
-    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at FROM models "
-    "ORDER BY updated_at DESC, rowid DESC";
+    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by "
+    "FROM models ORDER BY updated_at DESC, rowid DESC";
 constexpr const char* kModel =
-    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at FROM models "
-    "WHERE fingerprint = ?";
+    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by "
+    "FROM models WHERE fingerprint = ?";
 constexpr const char* kMarkUnfinished =
     "UPDATE runs SET status = ?, ended_at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now') "
     "WHERE ended_at = ''";
@@ -45,7 +46,8 @@ StoredRun run_of(const StoreQuery& row) {
 }
 
 StoredModel model_of(const StoreQuery& row) {
-  return {row.text(0), row.text(1), row.number(2), row.number(3), row.number(4), row.text(5)};
+  return {row.text(0),   row.text(1), row.number(2), row.number(3),
+          row.number(4), row.text(5), row.text(6)};
 }
 
 }  // namespace
@@ -269,7 +271,8 @@ Result<void> Store::save_model(const StoredModel& model) {
   return impl_->operate<void>(options_, "save_model", [&](StoreDatabase& database) -> Result<void> {
     StoreQuery query(database, kSaveModel);
     query.with(model.fingerprint).with(model.state).with(model.recorded_steps);
-    query.with(model.distinct_shapes).with(model.runs).with(model.updated_at).run();
+    query.with(model.distinct_shapes).with(model.runs).with(model.updated_at);
+    query.with(model.taught_by).run();
     return {};
   });
 }

@@ -46,7 +46,8 @@ struct StoredModel {
   std::int64_t recorded_steps = 0;
   std::int64_t distinct_shapes = 0;
   std::int64_t runs = 0;
-  std::string updated_at;  // orders models by use
+  std::string updated_at;        // orders models by use
+  std::string taught_by = "[]";  // run ids as a JSON array
 };
 
 // Errors of every operation: kNotFound where said, kOverBudget where the file is full (prune()

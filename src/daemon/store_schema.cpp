@@ -41,14 +41,19 @@ constexpr const char* kVersion3 = R"sql(
     need_known INTEGER NOT NULL);
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3};
+// Which runs taught a model: a JSON array of their ids, the latest last.
+constexpr const char* kVersion4 = R"sql(
+  ALTER TABLE models ADD COLUMN taught_by TEXT NOT NULL DEFAULT '[]';
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4};
 
 constexpr std::array kProbes{
     "SELECT id, name, summary, status, started_at, ended_at FROM runs LIMIT 1",
     "SELECT run_id, json FROM plans LIMIT 1",
     "SELECT run_id, step, json FROM steps LIMIT 1",
-    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at FROM models "
-    "LIMIT 1",
+    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by "
+    "FROM models LIMIT 1",
     "SELECT name, total, file_total FROM budget_groups LIMIT 1",
     "SELECT id, budget_group, instance, pid, start_ticks, asked, floor, need, bound, pinned, "
     "need_known FROM budget_runs LIMIT 1",

@@ -12,8 +12,9 @@ PLACES = 8
 BOTH = {"listen": "127.0.0.1:0", "limits": {"connections": PLACES}}
 
 
-@pytest.fixture(name="daemon", scope="module")
+@pytest.fixture(name="daemon")
 def daemon_fixture():
+    """One for each test: places that another test has just given back are not free at once."""
     with Daemon(config=BOTH) as started:
         yield started
 

@@ -203,6 +203,7 @@ TEST(ModelPoison, WhatTwoRunsContradictIsDroppedAndNotTakenAgain) {
   }
   EXPECT_NE(*pool.state(kFingerprint), poison);
   EXPECT_GT(pool.version(kFingerprint), version);
+  EXPECT_EQ(pool.stats(kFingerprint)->taught_by, std::vector<std::string>{"b"});
   const auto again = pool.adopt(kFingerprint, poison, "forger");
   ASSERT_FALSE(again);
   EXPECT_NE(again.error().message.find("two runs"), std::string::npos) << again.error().message;

@@ -138,6 +138,7 @@ TEST(ModelPool, StatsTellWhatWasLearnedByWhom) {
   const auto json = nlohmann::json::parse(to_json(stats));
   EXPECT_EQ(json["models"][0]["fingerprint"], kFingerprint);
   EXPECT_EQ(json["models"][0]["runs"], 2);
+  EXPECT_EQ(json["models"][0]["taught_by"], (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(nlohmann::json::parse(to_json(std::vector<ModelStats>{}))["models"].size(), 0U);
 }
 

@@ -64,7 +64,8 @@ TEST(SnapshotJson, HasTheDocumentedShape) {
                   "layers": [{"class": 0, "variant": 0}, {"class": 0, "variant": 1}],
                   "menus": []},
     "counters": {"steps": 10, "learning_steps": 2, "plans_made": 3, "infeasible_steps": 0,
-                 "revoked_steps": 1, "revocations": 4, "overruns": 0, "drifts": 0},
+                 "revoked_steps": 1, "revocations": 4, "overruns": 0, "drifts": 0,
+                 "refused_states": 0},
     "cache": {"hits": 5, "misses": 3, "plans": 1},
     "plans": [{
       "key": "batch=12,source=384",

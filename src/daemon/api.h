@@ -85,6 +85,8 @@ class Api {
     ApiReply refusal;
   };
   Found find(const std::string& id_or_name) const;
+  // The group, and of its runs the names too, null where the registry knows them no more.
+  [[nodiscard]] inspect::Json named(const GroupView& group) const;
   void take_in(const RunSummary& run, const EventBatch& batch);
   void save(const std::string& id);
 

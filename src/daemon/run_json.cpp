@@ -157,8 +157,14 @@ std::string to_json(const RunDetail& detail) {
   for (const char* const field : {"structure", "learned", "counters"}) {
     out.key(field).raw(inspect::dump(field_or_null(snapshot, field), -1));
   }
+  if (detail.has_model) out.key("has_model").value(*detail.has_model);
   out.close('}');
   return out.take();
+}
+
+Json learned_json(const RunDetail& detail) {
+  Json snapshot = snapshot_of(detail);
+  return field_or_null(snapshot, "learned");
 }
 
 Json plans_json(const RunDetail& detail) {

@@ -14,6 +14,8 @@ std::string to_json(const StepSummary& step);
 void write(JsonText& out, const RunSummary& run);
 // The object "run" with its histories and what its snapshot says.
 std::string to_json(const RunDetail& detail);
+// What the run has learned, as its snapshot says; null where there is none.
+inspect::Json learned_json(const RunDetail& detail);
 // {"run","plans":[...]}
 inspect::Json plans_json(const RunDetail& detail);
 

@@ -44,6 +44,10 @@ std::optional<std::string> RunModels::state(const std::string& fingerprint) {
   return pool_.state(fingerprint);
 }
 
+bool RunModels::knows(const RunDetail& run) const {
+  return run.model != nullptr || pool_.version(run.summary.about->fingerprint) > 0;
+}
+
 Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const RunDetail& run) {
   const std::string& fingerprint = run.summary.about->fingerprint;
   CachedView wanted;

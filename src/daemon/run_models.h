@@ -30,6 +30,8 @@ class RunModels {
   [[nodiscard]] std::optional<std::string> state(const std::string& fingerprint);
   [[nodiscard]] std::vector<ModelStats> stats() const { return pool_.stats(); }
 
+  // Whether anything was learned that view() could be made of.
+  [[nodiscard]] bool knows(const RunDetail& run) const;
   // What answers questions about the run's shapes: its own learned state, else the pooled one.
   // Errors: kUnavailable where nothing was learned; those of inspect::ModelView::from_state.
   Result<std::shared_ptr<const inspect::ModelView>> view(const RunDetail& run);

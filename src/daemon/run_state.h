@@ -96,6 +96,7 @@ struct RunDetail {
   std::vector<BudgetChange> budgets;
   std::shared_ptr<const std::string> snapshot;  // nullptr: none yet
   std::shared_ptr<const std::string> model;     // learned state; nullptr: none yet
+  std::optional<bool> has_model;  // it, or its fingerprint's, answers questions; nullopt: not told
 };
 
 // Not thread-safe: its owner locks.

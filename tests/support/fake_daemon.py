@@ -103,6 +103,7 @@ class FakeDaemon:
 
     def __init__(self, port=0):
         self.runs, self.groups, self.models = {}, [], []
+        self.taught = {}  # simulated runs that answer explain and estimate, by id
         self.lock = threading.Lock()
         self.started = time.time()
         self.started_at = now()
@@ -160,6 +161,11 @@ class FakeDaemon:
             self.runs[run_id] = RunState(run_id, registration)
             return run_id
 
+    def teach(self, run_id, simulated):
+        """From now on questions about the run's shapes are answered, by the simulated run."""
+        with self.lock:
+            self.taught[run_id] = simulated
+
     def push(self, run_id, events):
         with self.lock:
             for event in events:
@@ -195,7 +201,17 @@ class FakeDaemon:
             return None
         if words[2:] == ["plans"]:
             return {"run": words[1], "plans": run.snapshot.get("plans", [])}
-        return run.detail() if len(words) == 2 else None
+        if len(words) == 2:
+            return {**run.detail(), "has_model": words[1] in self.taught}
+        return self.answer_question(words[1], words[2], urllib.parse.parse_qs(query))
+
+    def answer_question(self, run_id, question, query):
+        simulated = self.taught.get(run_id)
+        if simulated is None or question not in ("explain", "estimate"):
+            return None
+        budget = int(query.get("budget", [self.runs[run_id].view["budget_bytes"]])[0])
+        answer = getattr(simulated, question)(query["shape"][0], budget)
+        return {"run": run_id, "key": query["shape"][0], "budget_bytes": budget, **answer}
 
     @staticmethod
     def asset(path):

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { budgetBar, budgetLegend } from "./budget_bar.js";
+import { BudgetSlider } from "./budget_slider.js";
 import { lengthChart, peakChart, recomputedText, timeChart } from "./charts.js";
 import {
   announce, h, reconcile, setAttribute, setHidden, setText, table, textRow,
@@ -90,6 +91,7 @@ export class RunView {
     this.pending = h("p", { class: "note" });
     this.tiles = factList("tiles");
     this.charts = { peak: peakChart(), time: timeChart(), length: lengthChart() };
+    this.slider = new BudgetSlider();
     this.map = new PlanMap();
     this.table = new PlanTable();
     this.learned = new Learned();
@@ -103,6 +105,7 @@ export class RunView {
       this.charts.peak.panel.element,
       h("div", { class: "pair" }, this.charts.time.panel.element,
         this.charts.length.panel.element),
+      this.slider.element,
       panel("Plan map", "Every cached plan, shorter shapes left. The triangle marks the last step.",
         this.map.element),
       this.table.element, this.learned.element,
@@ -158,6 +161,7 @@ export class RunView {
     this.charts.peak.update(steps);
     this.charts.time.update(steps, run);
     this.charts.length.update(steps);
+    this.slider.update(run, steps);
     this.map.update(this.plans, run);
     this.table.update(this.plans);
     this.learned.update(run.learned);
@@ -203,6 +207,7 @@ export class RunView {
   }
 
   destroy() {
+    this.slider.destroy();
     this.map.destroy();
     for (const chart of Object.values(this.charts)) chart.panel.destroy();
   }

@@ -53,6 +53,18 @@ std::optional<std::vector<Mode>> cached_modes(const RunDetail& run, const std::s
   return std::nullopt;
 }
 
+// Of those lost, which an alert is to name: not for ever.
+constexpr std::int64_t kLostToldSeconds = 3600;
+
+// The runs that were lost lately.
+std::vector<RunSummary> lost_of(std::vector<RunSummary> runs, std::int64_t unix_seconds) {
+  std::erase_if(runs, [unix_seconds](const RunSummary& run) {
+    return run.phase != RunPhase::kLost ||
+           unix_seconds - run.ended_at.value_or(0) >= kLostToldSeconds;
+  });
+  return runs;
+}
+
 }  // namespace
 
 ApiReply Api::get_estimate(const ApiRequest& request) {
@@ -122,8 +134,10 @@ ApiReply Api::get_metrics(const ApiRequest& /*request*/) {
   daemon.dropped_writes = archive.writer.dropped;
   ApiReply reply;
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  reply.body =
-      to_prometheus(daemon, parts_.registry.list(RunRegistry::Which::kLive), parts_.budgets.view());
+  const std::vector<RunSummary> live = parts_.registry.list(RunRegistry::Which::kLive);
+  const std::vector<RunSummary> lost =
+      lost_of(parts_.registry.list(RunRegistry::Which::kAll), parts_.clock.unix_seconds());
+  reply.body = to_prometheus(daemon, live, lost, parts_.budgets.view());
   return reply;
 }
 

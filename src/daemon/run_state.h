@@ -83,6 +83,7 @@ struct RunSummary {
   std::int64_t steps = 0;  // seen by the daemon
   std::int64_t learning_steps = 0;
   std::int64_t revocations = 0;
+  std::int64_t revoked_steps = 0;  // seen by the daemon, with a revocation
   std::int64_t overruns = 0;
   std::optional<SnapshotFields> snapshot;
   std::int64_t dropped_records = 0;

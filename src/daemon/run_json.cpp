@@ -12,6 +12,18 @@ using inspect::Json;
 
 constexpr std::size_t kStepCharacters = 320;
 
+void write(JsonText& out, const std::optional<AllocatorPeaks>& allocator) {
+  if (!allocator) {
+    out.null();
+    return;
+  }
+  out.open('{');
+  out.key("active_bytes").value(allocator->active_bytes);
+  out.key("reserved_bytes").value(allocator->reserved_bytes);
+  out.key("gap_bytes").value(allocator->gap_bytes);
+  out.close('}');
+}
+
 void write(JsonText& out, const StepSummary& step) {
   out.open('{');
   out.key("step").value(step.step);
@@ -27,6 +39,8 @@ void write(JsonText& out, const StepSummary& step) {
   out.key("overrun").value(step.overrun);
   out.key("learning").value(step.learning);
   out.key("host_peak_bytes").value(step.host_peak_bytes);
+  out.key("allocator");
+  write(out, step.allocator);
   out.close('}');
 }
 

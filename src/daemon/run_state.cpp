@@ -31,6 +31,7 @@ StepSummary summarize(const StepEvent& event) {
   step.overrun = record.overrun;
   step.learning = event.learning;
   step.host_peak_bytes = record.host_peak_bytes;
+  step.allocator = record.allocator;
   return step;
 }
 

@@ -34,6 +34,7 @@ struct StepSummary {
   bool overrun = false;
   bool learning = false;
   Bytes host_peak_bytes{0};  // of layers of mode `offload`
+  std::optional<AllocatorPeaks> allocator;
 };
 
 StepSummary summarize(const StepEvent& event);

@@ -41,7 +41,8 @@ struct StepRecord {
   double seconds = 0;
   std::int64_t revocations = 0;
   bool overrun = false;
-  Bytes host_peak_bytes{0};              // of layers of mode `offload`, in host memory
+  Bytes host_peak_bytes{0};  // of layers of mode `offload`, in host memory
+  std::optional<AllocatorPeaks> allocator;
   std::optional<StepProfiles> profiles;  // only of recorded steps
 };
 

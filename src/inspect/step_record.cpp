@@ -42,6 +42,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.revocations = outcome.revocations;
   record.overrun = outcome.overrun;
   record.host_peak_bytes = outcome.host_peak_bytes;
+  record.allocator = outcome.allocator;
   if (!outcome.segments.empty()) {
     record.profiles = StepProfiles{outcome.context.base_bytes, outcome.context.gradients_present,
                                    structure, outcome.segments};
@@ -64,6 +65,11 @@ inspect::Json inspect::to_json(const StepRecord& record) {
   out["revocations"] = record.revocations;
   out["overrun"] = record.overrun;
   if (record.host_peak_bytes > Bytes(0)) out["host_peak_bytes"] = record.host_peak_bytes.count();
+  if (record.allocator) {
+    out["allocator"] = {{"active_bytes", record.allocator->active_bytes.count()},
+                        {"reserved_bytes", record.allocator->reserved_bytes.count()},
+                        {"gap_bytes", record.allocator->gap_bytes.count()}};
+  }
   if (record.profiles) out["profiles"] = profiles_json(*record.profiles);
   return out;
 }

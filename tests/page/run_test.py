@@ -171,6 +171,27 @@ def test_tables_say_what_the_api_says(daemon, open_run, ask):
         run["steps"][-1]["measured_bytes"] / MIB, abs=0.051)
 
 
+def test_of_a_device_it_shows_what_the_allocator_takes(daemon, open_run, ask):
+    run_id = play(daemon, small_run(device="cuda:0"), 30)
+    page = open_run(run_id)
+    steps = ask(f"/v1/runs/{run_id}")["steps"]
+    parts = {"Allocated": [step["measured_bytes"] for step in steps]}
+    for part in ("active", "reserved", "gap"):
+        parts[part.capitalize()] = [step["allocator"][f"{part}_bytes"] for step in steps]
+    shown = rows(page, "Device memory")
+    assert [row[0] for row in shown] == list(parts)
+    for name, last, most, _ in shown:
+        assert mebibytes(last) == pytest.approx(parts[name][-1] / MIB, abs=0.051)
+        assert mebibytes(most) == pytest.approx(max(parts[name]) / MIB, abs=0.051)
+
+
+def test_of_a_cpu_it_shows_no_allocator(daemon, open_run, ask):
+    run_id = play(daemon, small_run(), 10)
+    page = open_run(run_id)
+    assert ask(f"/v1/runs/{run_id}")["last"]["allocator"] is None
+    assert page.evaluate("document.querySelector('.allocator').checkVisibility()") is False
+
+
 def test_lives_without_losing_place(daemon, open_run):
     run = small_run()
     run_id = play(daemon, run, 30)

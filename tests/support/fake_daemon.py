@@ -61,7 +61,7 @@ class RunState:
             "step", "key", "plan_id", "predicted_bytes", "measured_bytes", "budget_bytes",
             "seconds", "revocations", "overrun")}
         last.update(recomputed=event["recomputed"], layers=len(record["modes"]),
-                    learning=event["learning"])
+                    learning=event["learning"], allocator=record.get("allocator"))
         self.steps.append(last)
         self.calls += last["layers"]
         self.recomputed += last["recomputed"]

@@ -118,6 +118,10 @@ class SimulatedRun:
             "measured_bytes": measured, "budget_bytes": self.budget,
             "seconds": round(seconds * self.random.uniform(0.97, 1.08) + 0.004, 6),
             "revocations": 0, "overrun": False}
+        if self.about.get("device", "cpu") != "cpu":
+            record["allocator"] = {"active_bytes": measured + measured // 64,
+                                   "reserved_bytes": measured + measured // 16,
+                                   "gap_bytes": measured // 32}
         if not learning and self.random.random() < 0.008:
             record["revocations"] = 1
             self.counters["revocations"] += 1

@@ -1,6 +1,7 @@
 // One run: where its memory goes, what its plans are, why, and what it has learned.
 
 import { get } from "./api.js";
+import { AllocatorTable } from "./allocator.js";
 import { budgetBar, budgetLegend } from "./budget_bar.js";
 import { BudgetSlider } from "./budget_slider.js";
 import { lengthChart, peakChart, recomputedText, timeChart } from "./charts.js";
@@ -90,6 +91,7 @@ export class RunView {
     this.bar = budgetBar();
     this.pending = h("p", { class: "note" });
     this.tiles = factList("tiles");
+    this.allocator = new AllocatorTable();
     this.charts = { peak: peakChart(), time: timeChart(), length: lengthChart() };
     this.slider = new BudgetSlider();
     this.map = new PlanMap();
@@ -101,7 +103,7 @@ export class RunView {
     this.body = h("div", { class: "run-body" },
       h("section", { class: "panel memory", "aria-label": "Memory" },
         this.bar.element, h("div", { class: "memory-foot" }, budgetLegend(), this.pending),
-        this.tiles.element),
+        this.tiles.element, this.allocator.element),
       this.charts.peak.panel.element,
       h("div", { class: "pair" }, this.charts.time.panel.element,
         this.charts.length.panel.element),
@@ -158,6 +160,7 @@ export class RunView {
         "next step." : "");
     this.tiles.update(tilesOf(run));
     const steps = run.steps ?? [];
+    this.allocator.update(steps);
     this.charts.peak.update(steps);
     this.charts.time.update(steps, run);
     this.charts.length.update(steps);

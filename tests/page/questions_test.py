@@ -158,6 +158,34 @@ def test_while_it_moves_the_frontier_answers_without_the_daemon(open_taught):
     assert len(questions(page, "estimate")) == estimates
 
 
+def test_what_the_frontier_says_is_what_the_daemon_plans_whatever_the_margin(open_taught):
+    run = run_of()
+    run.margin_share = 0.12  # of what is learned; the run itself holds back less
+    _, page = open_taught(run)
+    page.wait_for(AT_REST)
+    for budget in (220, 240, 300, 400):
+        about = page.evaluate(f"""(() => {{ {SLIDER}.value = String({budget * MIB});
+            {SLIDER}.dispatchEvent(new Event('input'));
+            return {ROWS}.map(cells => cells[2]) }})()""")
+        page.wait_for(AT_REST)
+        exact = [row[2].split(":")[0] for row in page.evaluate(ROWS)]
+        assert [text.removeprefix("about ") for text in about] == exact
+
+
+def test_a_price_is_against_the_plan_in_use(open_taught):
+    run = run_of()
+    run.margin_share = 0.2
+    _, page = open_taught(run, steps=60)
+    step = int(page.evaluate(f"{SLIDER}.step"))
+    budget = set_slider(page, run.budget - step)
+    for row in page.evaluate(ROWS):
+        key = run.key(int(row[0].rsplit("\u00d7", 1)[1]))
+        extra = run.explain(key, budget)["extra_seconds"] - run.explain(
+            key, run.budget)["extra_seconds"]
+        if run.explain(key, budget)["fits"] and extra > 1e-6:
+            assert row[2].startswith("+") and f"{extra * 1e3:.1f} ms" in row[2]
+
+
 def test_arrow_keys_move_the_slider_and_tell_what_it_costs(open_taught):
     run = run_of()
     _, page = open_taught(run)

@@ -73,6 +73,7 @@ class SimulatedRun:
         self.about = about
         self.next_step = 1
         self.margin = int(0.004 * budget)
+        self.margin_share = 0.004  # of what explain and estimate answer
         self.plans = {}
         self.counters = dict.fromkeys(
             ("steps", "learning_steps", "plans_made", "infeasible_steps", "revoked_steps",
@@ -197,8 +198,8 @@ class SimulatedRun:
     def estimate(self, key, budget):
         """What GET /v1/runs/{id}/estimate says of a shape."""
         points = self._points(*(int(part.split("=")[1]) for part in key.split(",")))
-        fitting = [one for one in points if one[1] <= budget - self.margin]
-        modes, peak, extra = fitting[0] if fitting else points[-1]
+        fitting = [one for one in points if one[1] <= budget * (1 - self.margin_share)]
+        modes, peak, extra = min(fitting, key=lambda one: one[2]) if fitting else points[-1]
         return {"fits": bool(fitting), "identified": True, "keep_all_peak_bytes": points[0][1],
                 "floor_peak_bytes": points[-1][1], "predicted_peak_bytes": peak,
                 "extra_seconds": extra, "modes": {mode: modes.count(mode) for mode in modes},
@@ -209,10 +210,13 @@ class SimulatedRun:
         """What GET /v1/runs/{id}/explain says of a shape; each layer has a reason of its own."""
         batch, source = (int(part.split("=")[1]) for part in key.split(","))
         estimate = self.estimate(key, budget)
-        modes, _ = self.model.plan(batch, source, budget - self.margin)
+        modes = next(one[0] for one in self._points(batch, source)
+                     if one[1:] == (estimate["predicted_peak_bytes"], estimate["extra_seconds"]))
         own = self.plans.get(source)
         if own and budget == self.budget:
             modes = own["plan"]["modes"]
+        extra = sum(self.model.seconds(mode, batch, source) for mode in modes) - len(
+            modes) * self.model.seconds("keep", batch, source)
         classes = list(self.model.classes)
         layers = [{"layer": layer, "class": classes[self.model.layers[layer]], "mode": mode,
                    "held_bytes": self.model.kept_bytes(mode, batch, source),
@@ -220,10 +224,10 @@ class SimulatedRun:
                    "extra_seconds": self.model.seconds(mode, batch, source),
                    "why": f"layer {layer} at {batch}x{source}: {mode}, as its own reason says"}
                   for layer, mode in enumerate(modes)]
-        return {**{name: estimate[name] for name in (
-            "fits", "predicted_peak_bytes", "keep_all_peak_bytes", "floor_peak_bytes",
-            "extra_seconds")}, "margin_bytes": self.margin, "reason": "a plan", "layers": layers,
-            "menu": []}
+        same = {name: estimate[name] for name in (
+            "fits", "predicted_peak_bytes", "keep_all_peak_bytes", "floor_peak_bytes")}
+        return {**same, "extra_seconds": extra, "margin_bytes": int(self.margin_share * budget),
+                "reason": "a plan", "layers": layers, "menu": []}
 
     def snapshot(self):
         learning = self.next_step - 1 <= self.learning_steps

@@ -7,6 +7,7 @@ import { h, reconcile, setAttribute, setHidden, setText, table, textRow } from "
 import { bytes, kDash, known, seconds, shape } from "./format.js";
 import {
   changeText, differenceText, extraAt, layersText, priceText, rangeOf, representatives,
+  usableShare,
 } from "./frontier.js";
 
 const kRestMs = 350;
@@ -120,8 +121,7 @@ export class BudgetSlider {
 
   // The slider reaches from below the floor of the longest batch to where nothing is recomputed.
   span(anew) {
-    const margin = this.run.margin_bytes ?? 0;
-    const range = rangeOf(this.shapes, this.run.budget_bytes, margin);
+    const range = rangeOf(this.shapes, this.run.budget_bytes);
     const value = anew ? range.now : Number(this.slider.value);
     for (const name of ["min", "max", "step"]) setAttribute(this.slider, name, range[name]);
     this.slider.value = String(value);
@@ -135,12 +135,10 @@ export class BudgetSlider {
   // From the frontier alone: at once, and about.
   moved() {
     this.begin();
-    const margin = this.run.margin_bytes ?? 0;
-    const before = (one) => extraAt(one.estimate, this.now - margin);
     this.render((one) => {
-      const extra = extraAt(one.estimate, this.value - margin);
-      const price = extra === null ? "does not fit"
-        : this.value === this.now ? "as now" : `about ${priceText(extra - before(one), one)}`;
+      const extra = extraAt(one, this.value);
+      const price = extra === null ? "does not fit" : this.value === this.now ? "as now"
+        : `about ${priceText(extra - one.now.extra_seconds, one)}`;
       return { price, peak: kDash, layers: "", change: "" };
     });
     setAttribute(this.table, "aria-busy", "true");
@@ -191,8 +189,8 @@ export class BudgetSlider {
 
 function restingRow(one, answer, isNow) {
   if (!answer) return { price: kDash, peak: kDash, layers: "", change: "" };
-  const extra = answer.extra_seconds - one.estimate.extra_seconds;
-  const least = answer.floor_peak_bytes + answer.margin_bytes;
+  const extra = answer.extra_seconds - one.now.extra_seconds;
+  const least = answer.floor_peak_bytes / usableShare(answer);
   const price = isNow ? "as now" : priceText(extra, one);
   return {
     price: answer.fits ? price : `does not fit: needs ${bytes(least)}`,

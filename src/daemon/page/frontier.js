@@ -26,17 +26,23 @@ function secondsOf(steps, key) {
   return times.length > 0 ? times[times.length >> 1] : 0;
 }
 
-// Seconds that the fastest plan of the frontier costs whose peak stays within `room`; null: none.
-export function extraAt(estimate, room) {
+// What plans may use of a budget: the margin is a share of it.
+export const usableShare = (answer) => (
+  answer.budget_bytes > 0 ? 1 - answer.margin_bytes / answer.budget_bytes : 1);
+
+// Seconds that the fastest plan of the frontier costs that stays within the budget; null: none.
+export function extraAt({ estimate, now }, budget) {
+  const room = budget * usableShare(now);
   if (room >= estimate.keep_all_peak_bytes) return 0;
   const within = estimate.frontier.filter((point) => point.peak_bytes <= room);
   return within.length > 0 ? Math.min(...within.map((point) => point.extra_seconds)) : null;
 }
 
 // What the slider goes over, in steps that hit the budget as it is.
-export function rangeOf(shapes, budgetBytes, marginBytes) {
-  const most = (name) => Math.max(...shapes.map((one) => one.estimate[name])) + marginBytes;
-  const now = budgetBytes > 0 ? budgetBytes : most("keep_all_peak_bytes");
+export function rangeOf(shapes, budgetBytes) {
+  const most = (name) => (
+    Math.max(...shapes.map((one) => one.estimate[name] / usableShare(one.now))));
+  const now = budgetBytes > 0 ? budgetBytes : Math.ceil(most("keep_all_peak_bytes"));
   const low = Math.min(now, 0.98 * most("floor_peak_bytes"));
   const high = Math.max(now, 1.02 * most("keep_all_peak_bytes"));
   const step = 2 ** Math.max(0, Math.round(Math.log2((high - low) / 400)));

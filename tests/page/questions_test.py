@@ -66,6 +66,31 @@ def test_the_tip_says_why_the_layer_is_as_it_is(open_taught):
         page.press("ArrowDown")
 
 
+HOLD_ANSWERS = """(() => {
+  const ask = window.fetch;
+  const held = new Promise((done) => { window.release = done });
+  window.fetch = async (...what) => {
+    if (String(what[0]).includes("/explain")) await held;
+    return ask(...what);
+  };
+})()"""
+
+
+def test_a_reason_arrives_though_other_plans_come_meanwhile(daemon, open_taught):
+    run = run_of()
+    run_id, page = open_taught(run)
+    page.wait_for(AT_REST)
+    page.evaluate(HOLD_ANSWERS)
+    page.evaluate(f"{MAP}.focus()")
+    page.wait_for(f"{TIP}.includes('asking why')")
+    shortest = min(run.plans)
+    run.lengths = (8, 48)
+    advance(daemon, run_id, run, 8)
+    page.wait_for(f"Number({MAP}.ariaColCount) === {len(run.plans)}")
+    page.evaluate("release()")
+    page.wait_for(f"{TIP}.includes('at {run.batch}x{shortest}:')")
+
+
 def test_a_plan_is_asked_about_once_and_only_when_looked_at(open_taught):
     run = run_of()
     _, page = open_taught(run)

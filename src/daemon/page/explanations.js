@@ -3,6 +3,8 @@
 
 import { get } from "./api.js";
 
+const nameOf = (entry) => `${entry.key} ${entry.plan.id}`;
+
 export class Explanations {
   // `arrived` is called when an answer, or the refusal of one, has come.
   constructor(arrived) {
@@ -10,21 +12,25 @@ export class Explanations {
     this.answers = new Map();  // by plan; null: no answer is to be had
     this.wanted = null;
     this.busy = false;
+    this.budget = null;
     this.round = 0;
   }
 
-  // For another set of plans, or another run.
-  reset() {
-    this.answers.clear();
-    this.wanted = null;
-    this.round += 1;
+  // Forgets what is about another budget, or about plans that there are no more.
+  keep(plans, budget) {
+    const names = new Set(budget === this.budget ? plans.map(nameOf) : []);
+    for (const name of this.answers.keys()) {
+      if (!names.has(name)) this.answers.delete(name);
+    }
+    if (budget !== this.budget) this.round += 1;
+    this.budget = budget;
   }
 
   // {text} of the layer, {pending: true} while it is asked for, null where nothing is known but the
   // plan's own reason.
   why(run, entry, row, mode) {
     if (run.has_model === false) return null;
-    const plan = `${entry.key} ${entry.plan.id}`;
+    const plan = nameOf(entry);
     if (!this.answers.has(plan)) {
       this.wanted = { run, plan, key: entry.key };
       this.ask();

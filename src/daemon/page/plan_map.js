@@ -67,13 +67,13 @@ export class PlanMap {
       run.budget_bytes,
     ]);
     this.run = run;
-    this.plans = usable;
+    this.follow(usable);
     if (seen === this.seen) {
       this.mark();
       return;
     }
     this.seen = seen;
-    this.explanations.reset();
+    this.explanations.keep(usable, run.budget_bytes);
     this.layers = Math.max(structure.length, ...usable.map((entry) => entry.plan.modes.length), 0);
     setHidden(this.frame, usable.length === 0);
     setHidden(this.help, usable.length === 0);
@@ -84,6 +84,17 @@ export class PlanMap {
     setAttribute(this.grid, "aria-rowcount", this.layers);
     setAttribute(this.grid, "aria-colcount", usable.length);
     this.draw();
+    this.tell();
+  }
+
+  // The cell that is looked at stays that of its plan, wherever its column is now.
+  follow(plans) {
+    const before = this.plans[this.cursor.column];
+    this.plans = plans;
+    if (!before) return;
+    const now = plans.findIndex((entry) => (
+      entry.plan.id === before.plan.id && entry.key === before.key));
+    if (now >= 0) this.cursor.column = now;
   }
 
   layout() {
@@ -236,8 +247,6 @@ export class PlanMap {
   show(byKeyboard) {
     if (!this.plans[this.cursor.column] || !this.at) return;
     setHidden(this.tip, false);
-    setAttribute(this.cell, "aria-colindex", this.cursor.column + 1);
-    setAttribute(this.rowElement, "aria-rowindex", this.cursor.row + 1);
     setAttribute(this.cell, "data-shown", "true");
     this.speaks = byKeyboard;
     if (byKeyboard) this.scrollToCursor();
@@ -252,6 +261,8 @@ export class PlanMap {
     this.tip.replaceChildren(h("strong", null, lines[0]),
       ...lines.slice(1).map((line) => h("span", null, line)));
     setText(this.cell, lines.join(". "));
+    setAttribute(this.cell, "aria-colindex", this.cursor.column + 1);
+    setAttribute(this.rowElement, "aria-rowindex", this.cursor.row + 1);
     if (this.speaks) setText(this.spoken, lines.join(". "));
     this.place();
   }

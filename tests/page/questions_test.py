@@ -240,6 +240,19 @@ def test_another_budget_moves_the_slider_there(daemon, open_taught):
     assert page.evaluate(SAID) == "210.0 MiB: the budget as it is"
 
 
+def test_of_an_old_run_that_nothing_is_kept_of_it_says_so_once(daemon, open_page):
+    run_id = play(daemon, run_of(), 40)
+    daemon.push(run_id, [{"type": "end", "status": "ok"}])
+    daemon.forgets = True  # as of runs that only the database knows
+    page = open_page(f"#/runs/{run_id}")
+    page.expected = ["404"]  # the browser's own line
+    page.wait_for("/Nothing is kept that could answer/.test("
+                  "document.querySelector('main').innerText)")
+    page.evaluate(f"{MAP}.focus()")
+    page.wait_for(f"{TIP}.includes('budget')")  # the plan's own reason
+    assert len(questions(page, "estimate")) == 1
+
+
 def test_before_anything_is_learned_it_says_so_and_asks_nothing(daemon, open_page):
     run_id = play(daemon, run_of(), 3)
     page = open_page(f"#/runs/{run_id}")

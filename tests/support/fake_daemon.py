@@ -104,6 +104,7 @@ class FakeDaemon:
     def __init__(self, port=0):
         self.runs, self.groups, self.models = {}, [], []
         self.taught = {}  # simulated runs that answer explain and estimate, by id
+        self.forgets = False  # whether it leaves out has_model, as of runs from the database
         self.lock = threading.Lock()
         self.started = time.time()
         self.started_at = now()
@@ -202,7 +203,8 @@ class FakeDaemon:
         if words[2:] == ["plans"]:
             return {"run": words[1], "plans": run.snapshot.get("plans", [])}
         if len(words) == 2:
-            return {**run.detail(), "has_model": words[1] in self.taught}
+            told = {} if self.forgets else {"has_model": words[1] in self.taught}
+            return {**run.detail(), **told}
         return self.answer_question(words[1], words[2], urllib.parse.parse_qs(query))
 
     def answer_question(self, run_id, question, query):
@@ -241,6 +243,8 @@ if __name__ == "__main__":
 
     with FakeDaemon(int(sys.argv[1]) if len(sys.argv) > 1 else 8000) as served:
         live = showcase(served)
+        for known in live:
+            served.teach(*known)
         print(served.address, "(Enter: three steps more)", flush=True)
         for _ in sys.stdin:
             for one in live:

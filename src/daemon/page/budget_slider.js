@@ -2,7 +2,7 @@
 // the median and the shortest batch. The frontier of a shape is asked for once and read here while
 // the slider moves; where it comes to rest the daemon says what it would plan, layer by layer.
 
-import { get } from "./api.js";
+import { ApiError, get } from "./api.js";
 import { h, reconcile, setAttribute, setHidden, setText, table, textRow } from "./dom.js";
 import { bytes, kDash, known, seconds, shape } from "./format.js";
 import {
@@ -95,8 +95,9 @@ export class BudgetSlider {
       }
     } catch (error) {
       if (round !== this.round) return;
-      this.refuse(error.message);
-      this.asked = "";
+      const unknown = error instanceof ApiError && error.status === 404;
+      this.refuse(unknown ? "Nothing is kept that could answer." : error.message);
+      if (!this.run.ended_at) this.asked = "";  // again, some time later
       return;
     }
     if (round !== this.round) return;

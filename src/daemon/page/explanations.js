@@ -16,11 +16,11 @@ export class Explanations {
     this.round = 0;
   }
 
-  // Forgets what is about another budget, or about plans that there are no more.
+  // Forgets what is about another budget or about plans that there are no more, and refusals.
   keep(plans, budget) {
     const names = new Set(budget === this.budget ? plans.map(nameOf) : []);
-    for (const name of this.answers.keys()) {
-      if (!names.has(name)) this.answers.delete(name);
+    for (const [name, answer] of this.answers) {
+      if (!names.has(name) || answer === null) this.answers.delete(name);
     }
     if (budget !== this.budget) this.round += 1;
     this.budget = budget;

@@ -103,6 +103,16 @@ struct SegmentTime {
 };
 
 // What a step did.
+// Of a device whose allocator caches (CUDA): the most that it had in blocks and reserved from the
+// device within a step, and what it could not have given back beyond the bytes in use.
+struct AllocatorPeaks {
+  Bytes active_bytes{0};
+  Bytes reserved_bytes{0};
+  Bytes gap_bytes{0};
+
+  bool operator==(const AllocatorPeaks&) const = default;
+};
+
 struct StepOutcome {
   StepContext context;
   PlanPtr plan;
@@ -117,8 +127,9 @@ struct StepOutcome {
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
-  Bytes host_peak_bytes{0};           // what layers of mode `offload` held in host memory
-  std::vector<ForwardTime> forwards;  // of calls whose forward was nothing else
+  Bytes host_peak_bytes{0};                 // what layers of mode `offload` held in host memory
+  std::vector<ForwardTime> forwards;        // of calls whose forward was nothing else
+  std::optional<AllocatorPeaks> allocator;  // nullopt: it does not cache
 };
 
 // Not thread-safe: one owner thread. Never throws for any sequence of valid calls.

@@ -57,6 +57,15 @@ Api::Found Api::find(const std::string& id_or_name) const {
   return {std::nullopt, error_reply(404, "the run '" + id_or_name + "' is gone")};
 }
 
+Json Api::named(const GroupView& group) const {
+  Json out = to_json(group);
+  for (Json& member : out["runs"]) {
+    const auto name = parts_.registry.name_of(member["id"].get<std::string>());
+    member["name"] = name ? Json(*name) : Json();
+  }
+  return out;
+}
+
 ApiReply Api::get_version(const ApiRequest& /*request*/) {
   Json out;
   out["name"] = "pudicad";
@@ -99,15 +108,16 @@ ApiReply Api::get_runs(const ApiRequest& request) {
   }
   out.close(']');
   out.key("groups").open('[');
-  for (const GroupView& group : parts_.budgets.view()) out.raw(inspect::dump(to_json(group), -1));
+  for (const GroupView& group : parts_.budgets.view()) out.raw(inspect::dump(named(group), -1));
   out.close(']');
   out.close('}');
   return text_reply(out.take());
 }
 
 ApiReply Api::get_run(const ApiRequest& request) {
-  const Found found = find(request.captures.at(0));
+  Found found = find(request.captures.at(0));
   if (found.run) {
+    found.run->has_model = parts_.models.knows(*found.run);
     const auto command = command_line_for(request.caller, found.run->summary.about->user_id);
     return text_reply(to_json(*found.run, command));
   }

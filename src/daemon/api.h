@@ -112,6 +112,8 @@ class Api {
                                              std::optional<unsigned> owner) const;
   // Of a run that the archive holds.
   void hide_command(const Caller& caller, inspect::Json& run) const;
+  // The group, and of its runs the names too, null where the registry knows them no more.
+  [[nodiscard]] inspect::Json named(const GroupView& group) const;
   void take_in(const RunSummary& run, const EventBatch& batch);
   void save(const std::string& id);
 

@@ -33,6 +33,18 @@ Result<Question> question_of(const ApiRequest& request, const AskedRun& run) {
   return out;
 }
 
+// Of those lost, which an alert is to name: not for ever.
+constexpr std::int64_t kLostToldSeconds = 3600;
+
+// The runs that were lost lately.
+std::vector<RunSummary> lost_of(std::vector<RunSummary> runs, std::int64_t unix_seconds) {
+  std::erase_if(runs, [unix_seconds](const RunSummary& run) {
+    return run.phase != RunPhase::kLost ||
+           unix_seconds - run.ended_at.value_or(0) >= kLostToldSeconds;
+  });
+  return runs;
+}
+
 }  // namespace
 
 Api::Asked Api::find_asked(const std::string& id_or_name) const {
@@ -129,8 +141,10 @@ ApiReply Api::get_metrics(const ApiRequest& /*request*/) {
   daemon.dropped_writes = archive.writer.dropped;
   ApiReply reply;
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  reply.body =
-      to_prometheus(daemon, parts_.registry.list(RunRegistry::Which::kLive), parts_.budgets.view());
+  const std::vector<RunSummary> live = parts_.registry.list(RunRegistry::Which::kLive);
+  const std::vector<RunSummary> lost =
+      lost_of(parts_.registry.list(RunRegistry::Which::kAll), parts_.clock.unix_seconds());
+  reply.body = to_prometheus(daemon, live, lost, parts_.budgets.view());
   return reply;
 }
 

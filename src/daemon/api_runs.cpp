@@ -227,7 +227,7 @@ ApiReply Api::put_group(const ApiRequest& request) {
   const auto group = parts_.budgets.set_total(name, *total);
   if (!group) return error_reply(group.error());
   log_info("group: name=" + log_value(name) + " total=" + format_bytes(*total));
-  return json_reply(200, to_json(*group));
+  return json_reply(200, named(*group));
 }
 
 }  // namespace pudica::daemon

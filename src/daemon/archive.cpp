@@ -35,13 +35,20 @@ StoredRun stored(const RunDetail& detail) {
   if (run.live()) kept.snapshot = nullptr;  // large, and read at the end
   Json json = Json::parse(to_json(kept, CommandLine::kShown));
   json.erase("steps");
-  json["learned"] = Json();  // large, and found again in the learned state
+  json["learned"] = Json();  // large, and kept beside the plans
   return {run.id,
           run.about->name,
           inspect::dump(json, -1),
           run.status,
           format_time(run.started_at),
           run.ended_at ? format_time(*run.ended_at) : std::string()};
+}
+
+// What is large and read one run at a time: its plans, and what it learned.
+Json kept_at_end(const RunDetail& run) {
+  Json out = plans_json(run);
+  out["learned"] = learned_json(run);
+  return out;
 }
 
 // As it was saved, with the end that the store knows of.
@@ -79,7 +86,7 @@ Result<std::unique_ptr<Archive>> Archive::open(const StoreOptions& options) {
 void Archive::save(const RunDetail& run) {
   StoredRun row = stored(run);
   const bool has_plans = run.snapshot != nullptr && !run.summary.live();
-  std::string plans = has_plans ? inspect::dump(plans_json(run), -1) : std::string();
+  std::string plans = has_plans ? inspect::dump(kept_at_end(run), -1) : std::string();
   const std::size_t bytes = row.summary_json.size() + plans.size();
   writer_.post(
       [row = std::move(row), plans = std::move(plans)](Store& store) -> Result<void> {
@@ -138,6 +145,11 @@ std::optional<Json> Archive::run(const std::string& id_or_name) {
   if (!row) return std::nullopt;
   auto json = restored(*row);
   if (!json) return std::nullopt;
+  if (const auto text = store_->plans(row->id)) {
+    Json kept = Json::parse(*text, nullptr, false);
+    if (kept.is_object() && kept.contains("learned"))
+      (*json)["learned"] = std::move(kept["learned"]);
+  }
   (*json)["steps"] = Json::array();
   const auto steps = store_->steps(row->id, static_cast<std::int64_t>(kStepsKept));
   if (!steps) return json;
@@ -161,6 +173,7 @@ std::optional<Json> Archive::plans(const std::string& id_or_name) {
   const auto text = store_->plans(row->id);
   Json json = text ? Json::parse(*text, nullptr, false) : Json();
   if (!json.is_object()) json = {{"run", row->id}, {"plans", Json::array()}};
+  json.erase("learned");
   return json;
 }
 

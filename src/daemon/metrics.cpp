@@ -61,7 +61,7 @@ struct RunFamily {
   std::optional<double> (*value)(const RunSummary& run);  // nullopt: not known, left out
 };
 
-constexpr std::array<RunFamily, 20> kRunFamilies{{
+constexpr std::array<RunFamily, 21> kRunFamilies{{
     {"pudica_run_budget_bytes", "gauge", "Budget in effect; 0: not limited.",
      [](const RunSummary& run) { return bytes(run.budget_bytes); }},
     {"pudica_run_budget_pending_bytes", "gauge", "Budget asked for and not yet taken up.",
@@ -94,6 +94,8 @@ constexpr std::array<RunFamily, 20> kRunFamilies{{
      [](const RunSummary& run) { return count(run.learning_steps); }},
     {"pudica_run_revocations_total", "counter", "Kept layers taken away within a step.",
      [](const RunSummary& run) { return count(run.revocations); }},
+    {"pudica_run_revoked_steps_total", "counter", "Steps reported with a revocation.",
+     [](const RunSummary& run) { return count(run.revoked_steps); }},
     {"pudica_run_overruns_total", "counter", "Steps that went above the budget.",
      [](const RunSummary& run) { return count(run.overruns); }},
     {"pudica_run_dropped_records_total", "counter", "Records that the run had no room for.",
@@ -132,7 +134,7 @@ void write_states(Writer& writer, const std::vector<RunSummary>& runs) {
   writer.family("pudica_run_state", "gauge", "1 for the state that the run is in.");
   for (const RunSummary& run : runs) {
     for (const RunPhase phase : {RunPhase::kRegistered, RunPhase::kLearning, RunPhase::kPlanning,
-                                 RunPhase::kStandingDown}) {
+                                 RunPhase::kStandingDown, RunPhase::kLost}) {
       Labels labels = labels_of(run);
       labels.emplace_back("state", to_string(phase));
       writer.sample(labels, std::int64_t{run.phase == phase ? 1 : 0});
@@ -197,6 +199,7 @@ std::string escape_label(const std::string& text) {
 }
 
 std::string to_prometheus(const DaemonMetrics& daemon, const std::vector<RunSummary>& runs,
+                          const std::vector<RunSummary>& lost,
                           const std::vector<GroupView>& groups) {
   Writer writer;
   write_daemon(writer, daemon);
@@ -209,7 +212,9 @@ std::string to_prometheus(const DaemonMetrics& daemon, const std::vector<RunSumm
     }
   }
   write_cache(writer, runs);
-  write_states(writer, runs);
+  std::vector<RunSummary> with_lost = runs;
+  with_lost.insert(with_lost.end(), lost.begin(), lost.end());
+  write_states(writer, with_lost);
   write_groups(writer, groups);
   return writer.take();
 }

@@ -25,8 +25,10 @@ struct DaemonMetrics {
   std::int64_t dropped_writes = 0;
 };
 
-// Live runs only: one that ended or was lost leaves.
+// `runs` are the live ones: one that ended or was lost leaves. Of the `lost` ones the state is
+// told.
 std::string to_prometheus(const DaemonMetrics& daemon, const std::vector<RunSummary>& runs,
+                          const std::vector<RunSummary>& lost,
                           const std::vector<GroupView>& groups);
 
 // Backslash, quote and line end escaped; bytes that are not UTF-8 replaced.

@@ -13,6 +13,18 @@ using inspect::Json;
 
 constexpr std::size_t kStepCharacters = 400;
 
+void write(JsonText& out, const std::optional<AllocatorPeaks>& allocator) {
+  if (!allocator) {
+    out.null();
+    return;
+  }
+  out.open('{');
+  out.key("active_bytes").value(allocator->active_bytes);
+  out.key("reserved_bytes").value(allocator->reserved_bytes);
+  out.key("gap_bytes").value(allocator->gap_bytes);
+  out.close('}');
+}
+
 void write(JsonText& out, const StepSummary& step) {
   out.open('{');
   out.key("step").value(step.step);
@@ -36,6 +48,8 @@ void write(JsonText& out, const StepSummary& step) {
   out.key("overrun").value(step.overrun);
   out.key("learning").value(step.learning);
   out.key("host_peak_bytes").value(step.host_peak_bytes);
+  out.key("allocator");
+  write(out, step.allocator);
   out.close('}');
 }
 
@@ -177,6 +191,7 @@ std::string to_json(const RunDetail& detail, CommandLine command) {
   for (const char* const field : {"structure", "learned", "counters"}) {
     out.key(field).raw(inspect::dump(field_or_null(snapshot, field), -1));
   }
+  if (detail.has_model) out.key("has_model").value(*detail.has_model);
   out.close('}');
   return out.take();
 }
@@ -185,6 +200,11 @@ std::optional<unsigned> owner_of(const Json& run) {
   const auto found = run.find("uid");
   if (found == run.end() || !found->is_number_unsigned()) return std::nullopt;
   return found->get<unsigned>();
+}
+
+Json learned_json(const RunDetail& detail) {
+  Json snapshot = snapshot_of(detail);
+  return field_or_null(snapshot, "learned");
 }
 
 Json plans_json(const RunDetail& detail) {

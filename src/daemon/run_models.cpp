@@ -55,6 +55,10 @@ bool RunModels::remove(const std::string& fingerprint) {
   return true;
 }
 
+bool RunModels::knows(const RunDetail& run) const {
+  return run.model != nullptr || pool_.version(run.summary.about->fingerprint) > 0;
+}
+
 Result<std::shared_ptr<const inspect::ModelView>> RunModels::view(const AskedRun& run) {
   const std::string& fingerprint = run.fingerprint;
   CachedView wanted;

@@ -35,6 +35,8 @@ class RunModels {
   // False: nothing was.
   bool remove(const std::string& fingerprint);
 
+  // Whether anything was learned that view() could be made of.
+  [[nodiscard]] bool knows(const RunDetail& run) const;
   // What answers questions about the run's shapes: its own learned state, else the pooled one.
   // Errors: kUnavailable where nothing was learned; those of inspect::ModelView::from_state.
   Result<std::shared_ptr<const inspect::ModelView>> view(const AskedRun& run);

@@ -197,6 +197,12 @@ std::vector<std::string> RunRegistry::ids_of(const std::string& id_or_name) cons
   return live_named.empty() ? ended_named : live_named;
 }
 
+std::optional<std::string> RunRegistry::name_of(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const RunPtr run = live_or_ended(id);
+  return run == nullptr ? std::nullopt : std::optional(run->state.plain().about->name);
+}
+
 std::optional<RunDetail> RunRegistry::find(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const RunPtr run = live_or_ended(id);

@@ -82,6 +82,8 @@ class RunRegistry {
   [[nodiscard]] std::vector<RunSummary> list(Which which) const;
   // The run of that id, live or ended; else the live runs of that name, else the ended ones.
   [[nodiscard]] std::vector<std::string> ids_of(const std::string& id_or_name) const;
+  // nullopt: no run, live or ended lately, has the id.
+  [[nodiscard]] std::optional<std::string> name_of(const std::string& id) const;
   [[nodiscard]] std::optional<RunDetail> find(const std::string& id) const;
   // The same without its steps, which are the most of it.
   [[nodiscard]] std::optional<RunDetail> find_without_steps(const std::string& id) const;

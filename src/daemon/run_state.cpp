@@ -34,6 +34,7 @@ StepSummary summarize(const StepEvent& event) {
   step.overrun = record.overrun;
   step.learning = event.learning;
   step.host_peak_bytes = record.host_peak_bytes;
+  step.allocator = record.allocator;
   return step;
 }
 
@@ -163,6 +164,7 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
   summary_.steps += 1;
   summary_.learning_steps += step.learning ? 1 : 0;
   summary_.revocations += step.revocations;
+  summary_.revoked_steps += step.revocations > 0 ? 1 : 0;
   summary_.overruns += step.overrun ? 1 : 0;
   layer_calls_ += step.layers;
   recomputed_calls_ += step.recomputed;

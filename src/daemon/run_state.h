@@ -35,6 +35,7 @@ struct StepSummary {
   bool overrun = false;
   bool learning = false;
   Bytes host_peak_bytes{0};  // of layers of mode `offload`
+  std::optional<AllocatorPeaks> allocator;
 };
 
 StepSummary summarize(const StepEvent& event);
@@ -89,6 +90,7 @@ struct RunSummary {
   std::int64_t steps = 0;                        // seen by the daemon
   std::int64_t learning_steps = 0;
   std::int64_t revocations = 0;
+  std::int64_t revoked_steps = 0;  // seen by the daemon, with a revocation
   std::int64_t overruns = 0;
   std::optional<SnapshotFields> snapshot;
   std::int64_t dropped_records = 0;
@@ -104,6 +106,7 @@ struct RunDetail {
   std::shared_ptr<const std::string> model;     // learned state; nullptr: none yet
   std::optional<std::uint64_t> model_step;      // the last one before it came
   std::optional<Bytes> snapshot_budget_bytes;   // in effect when it came
+  std::optional<bool> has_model;  // it, or its fingerprint's, answers questions; nullopt: not told
 };
 
 // Not thread-safe: its owner locks.

@@ -45,7 +45,8 @@ struct StepRecord {
   // Live when the step began, and whether gradients existed already; nullopt: not told.
   std::optional<Bytes> base_bytes;
   std::optional<bool> gradients_present;
-  Bytes host_peak_bytes{0};              // of layers of mode `offload`, in host memory
+  Bytes host_peak_bytes{0};  // of layers of mode `offload`, in host memory
+  std::optional<AllocatorPeaks> allocator;
   std::optional<StepProfiles> profiles;  // only of recorded steps
 };
 

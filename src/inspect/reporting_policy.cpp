@@ -81,6 +81,7 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   bare.revocations = outcome.revocations;
   bare.overrun = outcome.overrun;
   bare.host_peak_bytes = outcome.host_peak_bytes;
+  bare.allocator = outcome.allocator;
   StepEvent event;
   event.record = make_step_record(options_.run_name, step_, bare, StepStructure{});
   if (bare.plan) event.record.modes = planned_modes(*bare.plan, structure_);

@@ -46,6 +46,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.base_bytes = outcome.context.base_bytes;
   record.gradients_present = outcome.context.gradients_present;
   record.host_peak_bytes = outcome.host_peak_bytes;
+  record.allocator = outcome.allocator;
   if (!outcome.segments.empty()) {
     record.profiles = StepProfiles{outcome.context.base_bytes, outcome.context.gradients_present,
                                    structure, outcome.segments};
@@ -73,6 +74,11 @@ inspect::Json inspect::to_json(const StepRecord& record) {
   if (record.base_bytes) out["base_bytes"] = record.base_bytes->count();
   if (record.gradients_present) out["gradients_present"] = *record.gradients_present;
   if (record.host_peak_bytes > Bytes(0)) out["host_peak_bytes"] = record.host_peak_bytes.count();
+  if (record.allocator) {
+    out["allocator"] = {{"active_bytes", record.allocator->active_bytes.count()},
+                        {"reserved_bytes", record.allocator->reserved_bytes.count()},
+                        {"gap_bytes", record.allocator->gap_bytes.count()}};
+  }
   if (record.profiles) out["profiles"] = profiles_json(*record.profiles);
   return out;
 }

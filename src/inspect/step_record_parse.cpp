@@ -133,6 +133,15 @@ void check_schema(FieldReader& reader) {
   }
 }
 
+std::optional<Error> read_allocator(const Json& object, AllocatorPeaks& out) {
+  FieldReader reader(object, "allocator.");
+  out.active_bytes = Bytes(reader.integer("active_bytes"));
+  out.reserved_bytes = Bytes(reader.integer("reserved_bytes"));
+  out.gap_bytes = Bytes(reader.integer("gap_bytes"));
+  if (reader.ok()) return std::nullopt;
+  return reader.error();
+}
+
 }  // namespace
 
 Result<StepRecord> inspect::read_step_record(const Json& root) {
@@ -169,6 +178,10 @@ Result<StepRecord> inspect::read_step_record(const Json& root) {
   }
   if (reader.has("host_peak_bytes")) {
     record.host_peak_bytes = Bytes(reader.integer("host_peak_bytes"));
+  }
+  if (reader.ok() && reader.has("allocator")) {
+    const auto error = read_allocator(*reader.object("allocator"), record.allocator.emplace());
+    if (error) reader.fail_with(*error);
   }
   if (reader.ok() && reader.has("profiles")) {
     record.profiles.emplace();

@@ -265,6 +265,10 @@ StepReport Session::end_step() {
       outcome.layer_calls = report.layer_calls;
       outcome.recomputed_layers = report.recomputed_layers;
       outcome.host_peak_bytes = report.host_peak_bytes;
+      if (meter_.cache_bytes()) {
+        outcome.allocator =
+            AllocatorPeaks{report.active_peak_bytes, report.reserved_peak_bytes, report.gap_bytes};
+      }
       outcome.searched = std::ranges::any_of(
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
       const std::vector<RecordedCall> calls = recorded_calls(structure);

@@ -171,8 +171,38 @@ TEST_F(ApiTest, RunsOfADaemonBeforeAreKept) {
   EXPECT_EQ(archive->runs(10).size(), 2U);
 }
 
+TEST_F(ApiTest, WhatAnEndedRunLearnedIsKeptWithItsPlans) {
+  const std::string id = add(described("train"));
+  const std::string events = "/v1/runs/" + id + "/events";
+  const std::string snapshot = R"({"state":"planning","state_reason":"fit","budget_bytes":600,
+    "margin_bytes":1,"base_bytes":1,"cache":{"hits":0,"misses":0,"plans":1},"counters":{},
+    "learned":[{"segment":"forward/0/keep","quantity":"seconds"}],"plans":[{"key":"batch=1"}]})";
+  const std::string body = R"({"dropped":0,"events":[{"type":"snapshot","snapshot":)" + snapshot +
+                           R"(},{"type":"end","status":"ok"}]})";
+  ASSERT_EQ(daemon.ask("POST", events, body).status, 200);
+  daemon.archive->stop();
+  auto archive = Archive::open({.path = daemon.folder.file("test.db")}).value();
+  EXPECT_EQ(archive->run(id)->at("learned").at(0).at("quantity"), "seconds");
+  EXPECT_EQ(archive->runs(10).at(0).count("learned"), 0U);
+  EXPECT_EQ(archive->plans(id)->at("plans").size(), 1U);
+  EXPECT_EQ(archive->plans(id)->count("learned"), 0U);
+}
+
+TEST_F(ApiTest, MembersOfAGroupHaveNames) {
+  EXPECT_EQ(daemon.ask("PUT", "/v1/groups/gpu0", R"({"total":1000})").status, 200);
+  RunDescription run = described("train");
+  run.group = "gpu0";
+  const std::string id = add(run);
+  const Json member = daemon.json("GET", "/v1/runs")["groups"][0]["runs"][0];
+  EXPECT_EQ(member["id"], id);
+  EXPECT_EQ(member["name"], "train");
+  const Json set = daemon.json("PUT", "/v1/groups/gpu0", R"({"total":2000})");
+  EXPECT_EQ(set["runs"][0]["name"], "train");
+}
+
 TEST_F(ApiTest, NothingLearnedSaysSo) {
   const std::string id = add(described("train"));
+  EXPECT_EQ(daemon.json("GET", "/v1/runs/" + id)["has_model"], false);
   const ApiReply reply = daemon.ask("GET", "/v1/runs/" + id + "/explain?shape=12x384");
   EXPECT_EQ(reply.status, 503);
   EXPECT_THAT(reply.body, HasSubstr("nothing is learned"));

@@ -30,6 +30,35 @@ TEST(Metrics, RunsShowWhatIsKnownAndLeaveWhenTheyEnd) {
   EXPECT_THAT(daemon.ask("GET", "/metrics").body, Not(HasSubstr(id)));
 }
 
+TEST(Metrics, OfALostRunTheStateIsToldForAnHour) {
+  DaemonParts daemon;
+  const std::string id = daemon.registry.add(described("silent")).value();
+  const std::string state = "{run=\"" + id + "\",name=\"silent\",state=\"lost\"} ";
+  EXPECT_THAT(daemon.ask("GET", "/metrics").body, HasSubstr("pudica_run_state" + state + "0\n"));
+  daemon.time.pass(20);
+  daemon.api.tick();
+  const std::string shown = daemon.ask("GET", "/metrics").body;
+  EXPECT_THAT(shown, HasSubstr("pudica_run_state" + state + "1\n"));
+  EXPECT_THAT(shown, Not(HasSubstr("pudica_run_budget_bytes{")));
+  EXPECT_THAT(shown, HasSubstr("pudica_runs 0\n"));
+  daemon.time.pass(3599);
+  EXPECT_THAT(daemon.ask("GET", "/metrics").body, HasSubstr(state));
+  daemon.time.pass(1);
+  EXPECT_THAT(daemon.ask("GET", "/metrics").body, Not(HasSubstr(id)));
+}
+
+TEST(Metrics, StepsWithARevocationAreCountedOnce) {
+  DaemonParts daemon;
+  const std::string id = daemon.registry.add(described("a")).value();
+  StepEvent revoked = step_event(1, 500);
+  revoked.record.revocations = 3;
+  ASSERT_TRUE(daemon.registry.apply(id, {0, {revoked, step_event(2, 500)}}));
+  const std::string labels = "{run=\"" + id + "\",name=\"a\"} ";
+  const std::string shown = daemon.ask("GET", "/metrics").body;
+  EXPECT_THAT(shown, HasSubstr("pudica_run_revoked_steps_total" + labels + "1\n"));
+  EXPECT_THAT(shown, HasSubstr("pudica_run_steps_total" + labels + "2\n"));
+}
+
 TEST(Metrics, AnswersAreCountedByCode) {
   DaemonParts daemon;
   daemon.api.count_answer(200);

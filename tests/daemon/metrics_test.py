@@ -1,10 +1,10 @@
 """GET /metrics by a strict reader of the Prometheus text format (and promtool where it is)."""
 
 import re
-import shutil
 import subprocess
 
 import pudicad
+import unpacked
 from pudicad import Daemon
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -91,9 +91,9 @@ def test_metrics_of_runs_come_and_go():
 
 
 def check_with_promtool(text):
-    promtool = shutil.which("promtool")
+    promtool = unpacked.promtool()
     if promtool is None:
         return  # the reader above is the check then
-    done = subprocess.run([promtool, "check", "metrics"], input=text, text=True,
+    done = subprocess.run([str(promtool), "check", "metrics"], input=text, text=True,
                           capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

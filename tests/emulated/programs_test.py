@@ -141,3 +141,18 @@ def test_training_stays_within_its_budget_and_is_the_same_each_time(tmp_path):
                      PUDICA_EMULATED_LAG_US="5000", PUDICA_EMULATED_FREED="fault")
     assert [[step[key] for key in SAME] for step in again] == [
         [step[key] for key in SAME] for step in steps]
+
+
+def test_step_records_tell_what_the_allocator_had(tmp_path):
+    file = tmp_path / "steps.jsonl"
+    done = emulated(TRAIN, "--device", "cuda", "--steps", "12", "--batch", "4", "--clock",
+                    "operators", "--policy", "pudica", "--budget", "0.6", "--record", str(file),
+                    "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(records) == 12
+    for record in records:
+        told = record["allocator"]
+        assert (record["measured_bytes"] <= told["active_bytes"] <= told["reserved_bytes"]
+                <= record["budget_bytes"]), record["step"]
+        assert 0 <= told["gap_bytes"] < told["reserved_bytes"]

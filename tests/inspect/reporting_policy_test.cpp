@@ -71,12 +71,14 @@ TEST(ReportingPolicy, HostMemoryAndTimesThatComeLateAreToldToo) {
   outcome.context = context;
   outcome.plan = policy.begin_step(context).plan;
   outcome.host_peak_bytes = Bytes(4096);
+  outcome.allocator = AllocatorPeaks{Bytes(5000), Bytes(8192), Bytes(100)};
   const SegmentKey forward{SegmentKind::kForward, 0, Mode::keep(), 0};
   outcome.segments.push_back({forward, 0, {{64}, 64, 64, 0}});
   policy.end_step(outcome);
   policy.learn_times({{forward, context.shape, 0.25, 1}});
   ASSERT_TRUE(policy.finish("ok", seconds(10)));
   EXPECT_EQ(daemon.events<StepEvent>().at(0).record.host_peak_bytes, Bytes(4096));
+  EXPECT_EQ(daemon.events<StepEvent>().at(0).record.allocator, outcome.allocator);
   const auto learned = make_controller({});
   ASSERT_TRUE(learned->restore(daemon.events<ModelEvent>().back().state, "f").has_value());
   const auto rows = learned->snapshot().learned;

@@ -37,6 +37,7 @@ StepRecord recorded() {
   StepOutcome outcome = outcome_with_plan();
   outcome.context.gradients_present = true;
   outcome.host_peak_bytes = Bytes(8192);
+  outcome.allocator = AllocatorPeaks{Bytes(612'000), Bytes(640'000), Bytes(9'000)};
   SegmentObservation segment;
   segment.key = {SegmentKind::kBackward, 0, Mode::selective(2), SegmentKey::kLastOfClass};
   segment.layer = 1;
@@ -107,6 +108,7 @@ TEST(StepRecord, RoundTripsEveryField) {
   EXPECT_EQ(again->revocations, 1);
   EXPECT_FALSE(again->overrun);
   EXPECT_EQ(again->host_peak_bytes, Bytes(8192));
+  EXPECT_EQ(again->allocator, record.allocator);
   ASSERT_TRUE(again->profiles.has_value());
   EXPECT_EQ(again->profiles->base_bytes, Bytes(100'000));
   EXPECT_TRUE(again->profiles->gradients_present);
@@ -174,8 +176,9 @@ TEST(StepRecord, RefusesAnotherVersionWithBothNames) {
 TEST(StepRecord, EveryMissingFieldIsNamed) {
   const json whole = json::parse(step_record_to_json(recorded()));
   for (const auto& [name, value] : whole.items()) {
-    // Only of recorded steps, of steps with layers of mode `offload`, and what older records lack.
-    if (name == "profiles" || name == "host_peak_bytes") continue;
+    // Only of recorded steps, of steps with layers of mode `offload`, of CUDA devices, and what
+    // older records lack.
+    if (name == "profiles" || name == "host_peak_bytes" || name == "allocator") continue;
     if (name == "recompute_seconds" || name == "base_bytes" || name == "gradients_present")
       continue;
     json line = whole;
@@ -207,6 +210,8 @@ TEST(StepRecord, WrongValuesAreNamedWithWhatWasExpected) {
            Case{"/seconds", nullptr, "seconds: null, expected a number"},
            Case{"/overrun", 0, "overrun: 0, expected true or false"},
            Case{"/host_peak_bytes", -1, "host_peak_bytes: -1, expected an integer from 0"},
+           Case{"/allocator/gap_bytes", -1, "allocator.gap_bytes: -1, expected an integer from 0"},
+           Case{"/allocator", 1, "allocator.: expected an object"},
            Case{"/profiles", 1, "profiles.: expected an object"},
            Case{"/profiles/structure/layers/1/class", 70000, "profiles.structure.layers[1].class"},
            Case{"/profiles/segments/0/kind", "side", "profiles.segments[0].kind: 'side', expected"},

@@ -26,6 +26,19 @@ def test_newcomer_is_told_what_to_do_and_sees_the_first_run_arrive(daemon, open_
     assert page.evaluate(NAMES) == ["first"]
 
 
+def test_where_only_ended_runs_are_kept_it_says_so_and_shows_them(daemon, open_page):
+    for number in range(5):
+        run_id = play(daemon, SimulatedRun(f"run-{number}", seed=number), 2)
+        daemon.push(run_id, [{"type": "end", "status": "ok"}])
+    page = open_page()
+    page.wait_for("document.querySelector('.start') && !document.querySelector('.start').hidden")
+    said = page.evaluate("document.querySelector('.start').innerText")
+    assert said.startswith("No run is live") and "5 runs of before are kept." in said
+    page.evaluate("document.querySelector('.start button').click()")
+    page.wait_for(f"{CARDS} === 5 && document.querySelector('.start').hidden")
+    assert page.evaluate("document.querySelector('.check input').checked")
+
+
 def test_lists_what_the_api_lists(daemon, open_page, ask):
     for number in range(3):
         play(daemon, SimulatedRun(f"run-{number}", seed=number, budget=(400 + 60 * number) * MIB),
@@ -201,10 +214,14 @@ def test_groups_show_what_each_run_may_use(browser):
         second = play(served, SimulatedRun("second", group="gpu"), 4)
         served.groups = [
             {"name": "gpu", "total_bytes": 1024 * MIB, "assigned_bytes": 768 * MIB, "runs": [
-                {"id": first, "share_bytes": 512 * MIB, "need_bytes": 700 * MIB,
+                {"id": first, "name": "first", "share_bytes": 512 * MIB, "need_bytes": 700 * MIB,
                  "budget_bytes": 512 * MIB, "pending_bytes": 600 * MIB},
                 {"id": second, "share_bytes": 512 * MIB, "need_bytes": 256 * MIB,
-                 "budget_bytes": 256 * MIB, "pending_bytes": None}]},
+                 "budget_bytes": 128 * MIB, "pending_bytes": None},
+                {"id": "gone01", "name": "before", "share_bytes": 0, "need_bytes": 0, "lost": True,
+                 "budget_bytes": 128 * MIB, "pending_bytes": None},
+                {"id": "gone02", "name": None, "share_bytes": 0, "need_bytes": 0, "lost": True,
+                 "budget_bytes": 0, "pending_bytes": None}]},
             {"name": "bare", "total_bytes": None, "assigned_bytes": 0, "runs": []}]
         page = browser.page()
         page.open(served.address)
@@ -214,10 +231,12 @@ def test_groups_show_what_each_run_may_use(browser):
             "768.0 MiB of 1.0 GiB assigned, 256.0 MiB free", "0 B assigned, no total is set"]
         assert page.evaluate("[...document.querySelectorAll('.group tbody tr')]"
                              ".map(row => [...row.cells].map(cell => cell.textContent))") == [
-            ["first", "512.0 MiB", "512.0 MiB", "700.0 MiB", "600.0 MiB"],
-            ["second", "256.0 MiB", "512.0 MiB", "256.0 MiB", "\u2013"]]
+            [f"first ({first})", "512.0 MiB", "512.0 MiB", "700.0 MiB", "600.0 MiB"],
+            [f"second ({second})", "128.0 MiB", "512.0 MiB", "256.0 MiB", "\u2013"],
+            ["before (gone01), silent", "128.0 MiB", "0 B", "0 B", "\u2013"],
+            ["gone02, silent", "0 B", "0 B", "0 B", "\u2013"]]
         widths = page.evaluate("[...document.querySelectorAll('.group-track a')]"
                                ".map(one => one.style.width)")
-        assert widths == ["50%", "25%"]
+        assert widths == ["50%", "12.5%", "12.5%", "0%"]
         assert page.problems == []
         page.close()

@@ -77,6 +77,23 @@ def test_every_cell_is_painted_in_its_mode_s_colour(daemon, open_run, ask, width
     assert painted == wanted
 
 
+def test_the_cell_that_is_looked_at_stays_its_plan_s(daemon, open_run):
+    run = small_run()
+    run_id = play(daemon, run, 30)
+    page = open_run(run_id)
+    page.evaluate(f"{MAP}.focus()")
+    page.press("ArrowRight")
+    looked_at = page.evaluate(TIP).split(":")[0]
+    column = int(page.evaluate("document.querySelector('.map-cell').ariaColIndex"))
+    known = set(run.plans)
+    run.lengths = (8, 48)  # shorter ones, which come in front
+    advance(daemon, run_id, run, 8)
+    new = len(set(run.plans) - known)
+    wanted = f"document.querySelector('.map-cell').ariaColIndex === '{column + new}'"
+    page.wait_for(wanted)
+    assert page.evaluate(TIP).split(":")[0] == looked_at
+
+
 def test_pointer_shows_what_the_keyboard_shows(daemon, open_run):
     run_id = play(daemon, small_run(), 30)
     page = open_run(run_id)
@@ -171,6 +188,27 @@ def test_tables_say_what_the_api_says(daemon, open_run, ask):
         run["steps"][-1]["measured_bytes"] / MIB, abs=0.051)
 
 
+def test_of_a_device_it_shows_what_the_allocator_takes(daemon, open_run, ask):
+    run_id = play(daemon, small_run(device="cuda:0"), 30)
+    page = open_run(run_id)
+    steps = ask(f"/v1/runs/{run_id}")["steps"]
+    parts = {"Allocated": [step["measured_bytes"] for step in steps]}
+    for part in ("active", "reserved", "gap"):
+        parts[part.capitalize()] = [step["allocator"][f"{part}_bytes"] for step in steps]
+    shown = rows(page, "Device memory")
+    assert [row[0] for row in shown] == list(parts)
+    for name, last, most, _ in shown:
+        assert mebibytes(last) == pytest.approx(parts[name][-1] / MIB, abs=0.051)
+        assert mebibytes(most) == pytest.approx(max(parts[name]) / MIB, abs=0.051)
+
+
+def test_of_a_cpu_it_shows_no_allocator(daemon, open_run, ask):
+    run_id = play(daemon, small_run(), 10)
+    page = open_run(run_id)
+    assert ask(f"/v1/runs/{run_id}")["last"]["allocator"] is None
+    assert page.evaluate("document.querySelector('.allocator').checkVisibility()") is False
+
+
 def test_lives_without_losing_place(daemon, open_run):
     run = small_run()
     run_id = play(daemon, run, 30)
@@ -182,16 +220,16 @@ def test_lives_without_losing_place(daemon, open_run):
                   "document.querySelector('[aria-label=\"Last steps\"]').scrollLeft = 40;"
                   "window.table = document.querySelector('[aria-label=\"Last steps\"]');"
                   "scrollTo(0, 900)")
-    top, cell = page.evaluate("scrollY"), page.evaluate("document.querySelector('.map-cell')"
-                                                        ".ariaColIndex")
+    top, cell = page.evaluate("scrollY"), page.evaluate(TIP).split(":")[0]
     advance(daemon, run_id, run, 25)
     page.wait_for("[...document.querySelectorAll('.tiles dd')][0].textContent === '55 / 400'")
     page.wait_for("document.querySelector('[aria-label=\"Last steps\"] td').textContent === '55'")
     assert page.evaluate("scrollY") == top
     assert page.evaluate("table.isConnected && table.scrollLeft") == 40
-    assert page.evaluate("document.querySelectorAll('details')[1].open")
+    assert page.evaluate("[...document.querySelectorAll('details')].map(one => one.open)"
+                         ) == [False, True, False]
     assert page.evaluate(f"document.activeElement === {MAP}")
-    assert page.evaluate("document.querySelector('.map-cell').ariaColIndex") == cell
+    assert page.evaluate(TIP).split(":")[0] == cell
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

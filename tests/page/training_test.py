@@ -44,6 +44,32 @@ def get(daemon, path):
         return json.load(answer)
 
 
+def answers_questions(page, daemon, run, plans):
+    """The tip of the last plan's first layer, and the slider at nine tenths of the budget."""
+    path = f"/v1/runs/{run['id']}/explain?shape={plans[-1]['key']}"
+    page.evaluate("document.querySelector('.map-grid').focus()")
+    page.press("End")
+    why = get(daemon, path)["layers"][0]["why"]
+    page.wait_for(f"document.querySelector('.map-tip').textContent.includes({json.dumps(why)})")
+    page.press("Escape")
+    slider = "document.getElementById('budget-slider')"
+    page.wait_for(f"{slider}.value === '{run['budget_bytes']}'")
+    budget = page.evaluate(f"(() => {{ {slider}.value = String(0.9 * {run['budget_bytes']});"
+                           f"{slider}.dispatchEvent(new Event('input'));"
+                           f"return Number({slider}.value) }})()")
+    table = "document.querySelector('[aria-label=\"Another budget\"]')"
+    page.wait_for(f"!{table}.ariaBusy")
+    rows = page.evaluate(f"[...{table}.querySelectorAll('tbody tr')]"
+                         ".map(row => [...row.cells].map(cell => cell.textContent))")
+    assert [row[0].split(":")[0] for row in rows] == ["longest", "median", "shortest"]
+    for row in rows:
+        shape = row[0].split(": ")[1].replace("\u00d7", "x")
+        path = f"/v1/runs/{run['id']}/explain?shape={shape}&budget={budget}"
+        modes = {layer["mode"] for layer in get(daemon, path)["layers"]} - {"keep"}
+        assert all(f"{mode}: " in row[4] for mode in modes)
+        assert (row[4] == "none") == (not modes)
+
+
 def test_shows_a_training_run(browser, trained):
     daemon, run_id = trained
     run = get(daemon, f"/v1/runs/{run_id}")
@@ -76,6 +102,7 @@ def test_shows_a_training_run(browser, trained):
     rows = page.evaluate("document.querySelectorAll('details tbody tr').length")
     assert rows == len(run["learned"])
     assert page.evaluate(CONTRASTS) == []
+    answers_questions(page, daemon, run, ordered)
     if os.environ.get("PUDICA_SCREENSHOT"):
         page.screenshot(os.environ["PUDICA_SCREENSHOT"])
     page.look(width=820, scheme="dark")

@@ -64,6 +64,26 @@ def test_shell_scripts_stop_at_the_first_error(path):
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
+def unpack(home, command):
+    script = f"""PUDICA_ROOT='{ROOT}'; source '{ROOT}/scripts/lib/unpack.sh'
+        fetch() {{ {command}; }}; pudica_unpack thing fetch"""
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], text=True, check=False,
+                          env=os.environ | {"XDG_CACHE_HOME": str(home)}, capture_output=True)
+
+
+def test_what_tests_use_is_unpacked_once(tmp_path):
+    for _ in range(2):
+        assert unpack(tmp_path, "echo here >> file").returncode == 0
+    assert (tmp_path / "pudica/thing/file").read_text() == "here\n"
+
+
+def test_what_cannot_be_unpacked_leaves_nothing_and_is_tried_again(tmp_path):
+    assert unpack(tmp_path, "touch part; return 1").returncode == 1
+    assert not (tmp_path / "pudica/thing").exists()
+    assert unpack(tmp_path, "touch whole").returncode == 0
+    assert [path.name for path in (tmp_path / "pudica/thing").glob("[a-z]*")] == ["whole"]
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A checkout of its own that has the quick checks and nothing else."""

@@ -64,7 +64,7 @@ class RunState:
             "step", "key", "plan_id", "predicted_bytes", "measured_bytes", "budget_bytes",
             "seconds", "revocations", "overrun")}
         last.update(recomputed=event["recomputed"], layers=len(record["modes"]),
-                    learning=event["learning"],
+                    learning=event["learning"], allocator=record.get("allocator"),
                     recompute_seconds=record.get("recompute_seconds"),
                     recomputed_share=record.get("recompute_seconds", 0) / record["seconds"],
                     budget_used=record["measured_bytes"] / record["budget_bytes"])
@@ -115,6 +115,8 @@ class FakeDaemon:
 
     def __init__(self, port=0):
         self.runs, self.groups, self.models = {}, [], []
+        self.taught = {}  # simulated runs that answer explain and estimate, by id
+        self.forgets = False  # whether it leaves out has_model, as of runs from the database
         self.lock = threading.Lock()
         self.started = time.time()
         self.started_at = now()
@@ -172,6 +174,11 @@ class FakeDaemon:
             self.runs[run_id] = RunState(run_id, registration)
             return run_id
 
+    def teach(self, run_id, simulated):
+        """From now on questions about the run's shapes are answered, by the simulated run."""
+        with self.lock:
+            self.taught[run_id] = simulated
+
     def push(self, run_id, events):
         with self.lock:
             for event in events:
@@ -207,7 +214,18 @@ class FakeDaemon:
             return None
         if words[2:] == ["plans"]:
             return {"run": words[1], "plans": run.snapshot.get("plans", [])}
-        return run.detail() if len(words) == 2 else None
+        if len(words) == 2:
+            told = {} if self.forgets else {"has_model": words[1] in self.taught}
+            return {**run.detail(), **told}
+        return self.answer_question(words[1], words[2], urllib.parse.parse_qs(query))
+
+    def answer_question(self, run_id, question, query):
+        simulated = self.taught.get(run_id)
+        if simulated is None or question not in ("explain", "estimate"):
+            return None
+        budget = int(query.get("budget", [self.runs[run_id].view["budget_bytes"]])[0])
+        answer = getattr(simulated, question)(query["shape"][0], budget)
+        return {"run": run_id, "key": query["shape"][0], "budget_bytes": budget, **answer}
 
     @staticmethod
     def asset(path):
@@ -237,6 +255,8 @@ if __name__ == "__main__":
 
     with FakeDaemon(int(sys.argv[1]) if len(sys.argv) > 1 else 8000) as served:
         live = showcase(served)
+        for known in live:
+            served.teach(*known)
         print(served.address, "(Enter: three steps more)", flush=True)
         for _ in sys.stdin:
             for one in live:

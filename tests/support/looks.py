@@ -37,6 +37,28 @@ CONTRASTS = r"""(() => {
   return found;
 })()"""
 
+# Controls, regions, figures and canvases that a screen reader would have no name for.
+NAMELESS = r"""(() => {
+  const textOf = (ids) => ids.split(/\s+/).map((id) => document.getElementById(id)?.textContent)
+    .join(" ").trim();
+  const nameOf = (one) => {
+    const by = one.getAttribute("aria-labelledby");
+    if (by) return textOf(by);
+    const label = one.getAttribute("aria-label") ?? one.getAttribute("alt");
+    if (label) return label.trim();
+    if (one.labels?.length) return [...one.labels].map((each) => each.textContent).join(" ").trim();
+    const takesText = one.matches("a, button, summary, [role=gridcell]");
+    return takesText || one.matches("[tabindex='0']:not([role])") ? one.textContent.trim() : "";
+  };
+  const wanted = "a[href], button, input, select, summary, [role=region], [role=grid], [role=img],"
+    + " [tabindex='0'], canvas, img";
+  return [...document.querySelectorAll(wanted)]
+    .filter((one) => one.checkVisibility() && !one.closest("[aria-hidden=true], .unseen"))
+    .filter((one) => !(one.tagName === "IMG" && one.getAttribute("alt") === ""))
+    .filter((one) => nameOf(one) === "")
+    .map((one) => one.outerHTML.slice(0, 160));
+})()"""
+
 # What sticks out of the window on the right, other than inside a box that scrolls by itself.
 WIDE_CONTENT = r"""(() => {
   const scrolls = (element) => {

@@ -73,6 +73,7 @@ class SimulatedRun:
         self.about = about
         self.next_step = 1
         self.margin = int(0.004 * budget)
+        self.margin_share = 0.004  # of what explain and estimate answer
         self.plans = {}
         self.counters = dict.fromkeys(
             ("steps", "learning_steps", "plans_made", "infeasible_steps", "revoked_steps",
@@ -118,6 +119,10 @@ class SimulatedRun:
             "measured_bytes": measured, "budget_bytes": self.budget,
             "seconds": round(seconds * self.random.uniform(0.97, 1.08) + 0.004, 6),
             "revocations": 0, "overrun": False}
+        if self.about.get("device", "cpu") != "cpu":
+            record["allocator"] = {"active_bytes": measured + measured // 64,
+                                   "reserved_bytes": measured + measured // 16,
+                                   "gap_bytes": measured // 32}
         if not learning and self.random.random() < 0.008:
             record["revocations"] = 1
             self.counters["revocations"] += 1
@@ -174,6 +179,57 @@ class SimulatedRun:
                 "predicted_peak_bytes": peak, "measured_peak_bytes": None,
                 "slack_bytes": max(0, self.budget - peak), "hits": 0, "created_step": number,
                 "last_used_step": number, "reason": reason, "plan": plan}
+
+    def _points(self, batch, source):
+        """(modes, peak, extra seconds) of every plan on the way from keeping all to the least."""
+        kept = self.model.seconds("keep", batch, source) * len(self.model.layers)
+        modes = ["keep"] * len(self.model.layers)
+        out = []
+
+        def add():
+            extra = sum(self.model.seconds(mode, batch, source) for mode in modes) - kept
+            out.append((list(modes), self.model.peak_bytes(modes, batch, source), extra))
+
+        add()
+        for mode in self.model.menu[1:]:
+            for layer in range(len(modes)):
+                modes[layer] = mode
+                add()
+        return out
+
+    def estimate(self, key, budget):
+        """What GET /v1/runs/{id}/estimate says of a shape."""
+        points = self._points(*(int(part.split("=")[1]) for part in key.split(",")))
+        fitting = [one for one in points if one[1] <= budget * (1 - self.margin_share)]
+        modes, peak, extra = min(fitting, key=lambda one: one[2]) if fitting else points[-1]
+        return {"fits": bool(fitting), "identified": True, "keep_all_peak_bytes": points[0][1],
+                "floor_peak_bytes": points[-1][1], "predicted_peak_bytes": peak,
+                "extra_seconds": extra, "modes": {mode: modes.count(mode) for mode in modes},
+                "frontier": [{"peak_bytes": one[1], "extra_seconds": one[2]}
+                             for one in reversed(points)]}
+
+    def explain(self, key, budget):
+        """What GET /v1/runs/{id}/explain says of a shape; each layer has a reason of its own."""
+        batch, source = (int(part.split("=")[1]) for part in key.split(","))
+        estimate = self.estimate(key, budget)
+        modes = next(one[0] for one in self._points(batch, source)
+                     if one[1:] == (estimate["predicted_peak_bytes"], estimate["extra_seconds"]))
+        own = self.plans.get(source)
+        if own and budget == self.budget:
+            modes = own["plan"]["modes"]
+        extra = sum(self.model.seconds(mode, batch, source) for mode in modes) - len(
+            modes) * self.model.seconds("keep", batch, source)
+        classes = list(self.model.classes)
+        layers = [{"layer": layer, "class": classes[self.model.layers[layer]], "mode": mode,
+                   "held_bytes": self.model.kept_bytes(mode, batch, source),
+                   "keep_held_bytes": self.model.kept_bytes("keep", batch, source),
+                   "extra_seconds": self.model.seconds(mode, batch, source),
+                   "why": f"layer {layer} at {batch}x{source}: {mode}, as its own reason says"}
+                  for layer, mode in enumerate(modes)]
+        same = {name: estimate[name] for name in (
+            "fits", "predicted_peak_bytes", "keep_all_peak_bytes", "floor_peak_bytes")}
+        return {**same, "extra_seconds": extra, "margin_bytes": int(self.margin_share * budget),
+                "reason": "a plan", "layers": layers, "menu": []}
 
     def snapshot(self):
         learning = self.next_step - 1 <= self.learning_steps

@@ -128,6 +128,7 @@ function tell(step) {
   lines.push(`${seconds(step.seconds)}, ${recomputedText(step)}`);
   if (step.revocations > 0) lines.push(plural(step.revocations, "revocation"));
   if (step.host_peak_bytes > 0) lines.push(`${bytes(step.host_peak_bytes)} on the host`);
+  if (known(step.allocator)) lines.push(`reserved ${bytes(step.allocator.reserved_bytes)}`);
   if (step.overrun) lines.push("overrun");
   if (step.learning) lines.push("learning");
   return lines;

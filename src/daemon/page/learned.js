@@ -71,7 +71,6 @@ function classView(first) {
   const element = h("details", { class: "class" },
     h("summary", null, name, tally),
     table({ label: `Learned: ${first.name}`, head: kHead, body }));
-  element.open = first.open;
   return {
     element,
     update(group) {
@@ -105,10 +104,9 @@ export class Learned {
       if (!groups.has(name)) groups.set(name, { name, rows: [] });
       groups.get(name).rows.push(one);
     }
-    // Layers first; the first group is open to begin with.
+    // Layers first.
     const rank = (group) => (group.name === kTheStep ? 1 : 0);
     const ordered = [...groups.values()].sort((a, b) => rank(a) - rank(b));
-    ordered.forEach((group, index) => { group.open = index === 0; });
     setHidden(this.none, groups.size > 0);
     reconcile(this.groups, this.views, ordered, (group) => group.name, classView);
   }

@@ -72,6 +72,15 @@ function runCard(first) {
   };
 }
 
+// Of a run in a group: a lost one is not in the list of runs, yet its bytes stay counted.
+const nameOf = (member, names) => member.name ?? names.get(member.id) ?? member.id;
+
+function memberText(member, names) {
+  const name = nameOf(member, names);
+  const text = name === member.id ? name : `${name} (${member.id})`;
+  return member.lost ? `${text}, silent` : text;
+}
+
 function groupView(names) {
   const title = h("h3");
   const totals = h("span", { class: "note" });
@@ -84,14 +93,14 @@ function groupView(names) {
     return {
       element,
       update(entry) {
-        setText(element, `${names.get(entry.id) ?? entry.id} ${bytes(entry.budget_bytes)}`);
-        setAttribute(element, "title", element.textContent);
+        setText(element, `${nameOf(entry, names)} ${bytes(entry.budget_bytes)}`);
+        setAttribute(element, "title", `${memberText(entry, names)} ${bytes(entry.budget_bytes)}`);
         setStyle(element, "width", `${entry.percent.toFixed(2)}%`);
       },
     };
   };
   const columns = [
-    ["Run", "", (run) => names.get(run.id) ?? run.id],
+    ["Run", "", (run) => memberText(run, names)],
     ["May use now", "number", (run) => bytes(run.budget_bytes)],
     ["Its share", "number", (run) => bytes(run.share_bytes)],
     ["Could use", "number", (run) => bytes(run.need_bytes)],
@@ -144,6 +153,7 @@ export class Overview {
     this.title = "Runs";
     this.polls = 0;
     this.models = [];
+    this.ended = null;  // runs kept; asked for where no run is live
     this.names = new Map();
     this.views = { runs: new Map(), groups: new Map(), models: new Map() };
     this.build();
@@ -160,7 +170,7 @@ export class Overview {
     this.heading = h("h1", { tabindex: "-1" }, "Runs ", this.tally);
     this.runs = h("ul", { class: "runs", "aria-label": "Runs" });
     this.legend = budgetLegend();
-    this.welcome = welcome();
+    this.welcome = welcome(() => this.all.click());
     this.groups = h("div", { class: "groups" });
     this.groupsPanel = h("section", { class: "panel" }, h("div", { class: "panel-head" },
       h("h2", null, "Groups"),
@@ -193,7 +203,9 @@ export class Overview {
 
   async refresh(signal) {
     const path = this.all.checked ? "/v1/runs?all=true" : "/v1/runs";
-    this.answer = await get(path, signal);
+    const answer = await get(path, signal);
+    await this.countEnded(answer, signal);
+    this.answer = answer;
     this.polls += 1;
     this.render();
     if (this.polls % kModelsEvery !== 1) return;
@@ -202,6 +214,14 @@ export class Overview {
       this.render();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;  // runs are shown without the models
+    }
+  }
+
+  async countEnded(answer, signal) {
+    if (answer.runs?.length > 0 || this.all.checked) {
+      this.ended = null;
+    } else if (this.ended === null || this.polls % kModelsEvery === 0) {
+      this.ended = (await get("/v1/runs?all=true", signal)).runs.length;
     }
   }
 
@@ -223,7 +243,7 @@ export class Overview {
     setText(this.nothing, `None of ${plural(runs.length, "run")} matches.`);
     setHidden(this.legend, runs.length === 0);
     setHidden(this.welcome.element, runs.length > 0);
-    this.welcome.update(this.shell.version);
+    this.welcome.update(this.shell.version, this.ended ?? 0);
     const groups = this.answer.groups ?? [];
     setHidden(this.groupsPanel, groups.length === 0);
     reconcile(this.groups, this.views.groups, groups, (group) => group.name,

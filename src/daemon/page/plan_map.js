@@ -3,6 +3,7 @@
 // one element stands for the cell that the keyboard or the pointer is on.
 
 import { h, setAttribute, setHidden, setStyle, setText } from "./dom.js";
+import { Explanations } from "./explanations.js";
 import { bytes, compareKeys, dimensions, seconds, shape, varying } from "./format.js";
 import { drawCell, kModes, legendSwatch, palette } from "./plan_map_paint.js";
 
@@ -16,6 +17,7 @@ export class PlanMap {
     this.layers = 0;
     this.cursor = { column: 0, row: 0 };
     this.seen = "";
+    this.explanations = new Explanations(() => this.tell());
     this.build();
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.scroller);
@@ -65,12 +67,13 @@ export class PlanMap {
       run.budget_bytes,
     ]);
     this.run = run;
-    this.plans = usable;
+    this.follow(usable);
     if (seen === this.seen) {
       this.mark();
       return;
     }
     this.seen = seen;
+    this.explanations.keep(usable, run.budget_bytes);
     this.layers = Math.max(structure.length, ...usable.map((entry) => entry.plan.modes.length), 0);
     setHidden(this.frame, usable.length === 0);
     setHidden(this.help, usable.length === 0);
@@ -81,6 +84,17 @@ export class PlanMap {
     setAttribute(this.grid, "aria-rowcount", this.layers);
     setAttribute(this.grid, "aria-colcount", usable.length);
     this.draw();
+    this.tell();
+  }
+
+  // The cell that is looked at stays that of its plan, wherever its column is now.
+  follow(plans) {
+    const before = this.plans[this.cursor.column];
+    this.plans = plans;
+    if (!before) return;
+    const now = plans.findIndex((entry) => (
+      entry.plan.id === before.plan.id && entry.key === before.key));
+    if (now >= 0) this.cursor.column = now;
   }
 
   layout() {
@@ -231,20 +245,25 @@ export class PlanMap {
   }
 
   show(byKeyboard) {
-    const entry = this.plans[this.cursor.column];
-    if (!entry || !this.at) return;
-    const lines = this.describe(entry, this.cursor.row);
+    if (!this.plans[this.cursor.column] || !this.at) return;
     setHidden(this.tip, false);
+    setAttribute(this.cell, "data-shown", "true");
+    this.speaks = byKeyboard;
+    if (byKeyboard) this.scrollToCursor();
+    this.tell();
+  }
+
+  // What is known of the cell that is shown; again when its reason has come.
+  tell() {
+    const entry = this.plans[this.cursor.column];
+    if (this.tip.hidden || !entry) return;
+    const lines = this.describe(entry, this.cursor.row);
     this.tip.replaceChildren(h("strong", null, lines[0]),
       ...lines.slice(1).map((line) => h("span", null, line)));
     setText(this.cell, lines.join(". "));
     setAttribute(this.cell, "aria-colindex", this.cursor.column + 1);
     setAttribute(this.rowElement, "aria-rowindex", this.cursor.row + 1);
-    setAttribute(this.cell, "data-shown", "true");
-    if (byKeyboard) {
-      setText(this.spoken, lines.join(". "));
-      this.scrollToCursor();
-    }
+    if (this.speaks) setText(this.spoken, lines.join(". "));
     this.place();
   }
 
@@ -258,9 +277,11 @@ export class PlanMap {
     const layer = this.run.structure?.layers?.[row];
     const name = this.run.structure?.classes?.[layer?.class];
     const joined = entry.plan.joined?.[row] ? ", together with the layer before it" : "";
+    const why = this.explanations.why(this.run, entry, row, mode);
+    const reason = why?.pending ? "asking why" : why?.text ?? entry.reason ?? entry.plan.reason;
     const lines = [
       `${shape(entry.key)}, layer ${row}${name ? ` (${name})` : ""}: ${mode}${joined}`,
-      entry.reason ?? entry.plan.reason ?? "",
+      reason ?? "",
       `Predicted peak ${bytes(entry.predicted_peak_bytes)}, measured ` +
         `${bytes(entry.measured_peak_bytes)}`,
     ];

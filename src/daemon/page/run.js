@@ -1,7 +1,9 @@
 // One run: where its memory goes, what its plans are, why, and what it has learned.
 
 import { get } from "./api.js";
+import { AllocatorTable } from "./allocator.js";
 import { budgetBar, budgetLegend } from "./budget_bar.js";
+import { BudgetSlider } from "./budget_slider.js";
 import { lengthChart, peakChart, recomputedText, timeChart } from "./charts.js";
 import {
   announce, h, reconcile, setAttribute, setHidden, setText, table, textRow,
@@ -89,7 +91,9 @@ export class RunView {
     this.bar = budgetBar();
     this.pending = h("p", { class: "note" });
     this.tiles = factList("tiles");
+    this.allocator = new AllocatorTable();
     this.charts = { peak: peakChart(), time: timeChart(), length: lengthChart() };
+    this.slider = new BudgetSlider();
     this.map = new PlanMap();
     this.table = new PlanTable();
     this.learned = new Learned();
@@ -99,10 +103,11 @@ export class RunView {
     this.body = h("div", { class: "run-body" },
       h("section", { class: "panel memory", "aria-label": "Memory" },
         this.bar.element, h("div", { class: "memory-foot" }, budgetLegend(), this.pending),
-        this.tiles.element),
+        this.tiles.element, this.allocator.element),
       this.charts.peak.panel.element,
       h("div", { class: "pair" }, this.charts.time.panel.element,
         this.charts.length.panel.element),
+      this.slider.element,
       panel("Plan map", "Every cached plan, shorter shapes left. The triangle marks the last step.",
         this.map.element),
       this.table.element, this.learned.element,
@@ -155,9 +160,11 @@ export class RunView {
         "next step." : "");
     this.tiles.update(tilesOf(run));
     const steps = run.steps ?? [];
+    this.allocator.update(steps);
     this.charts.peak.update(steps);
     this.charts.time.update(steps, run);
     this.charts.length.update(steps);
+    this.slider.update(run, steps);
     this.map.update(this.plans, run);
     this.table.update(this.plans);
     this.learned.update(run.learned);
@@ -203,6 +210,7 @@ export class RunView {
   }
 
   destroy() {
+    this.slider.destroy();
     this.map.destroy();
     for (const chart of Object.values(this.charts)) chart.panel.destroy();
   }

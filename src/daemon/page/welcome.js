@@ -1,12 +1,17 @@
-// What a newcomer sees: how to get a run onto this page.
+// What is shown where no run is live: how to get one onto this page, and what was here before.
 
-import { h, setText } from "./dom.js";
+import { h, setHidden, setText } from "./dom.js";
+import { plural } from "./format.js";
 
-export function welcome() {
+export function welcome(showEnded) {
   const socket = h("code");
+  const title = h("h2");
+  const before = h("span");
+  const earlier = h("p", null, before, " ",
+    h("button", { type: "button", on: { click: showEnded } }, "Show ended runs"));
   const command = (text) => h("code", { class: "command", tabindex: "0" }, text);
   const element = h("section", { class: "panel start" },
-    h("h2", null, "No run is registered yet"),
+    title, earlier,
     h("p", null, "A training process shows up here by itself as soon as it says hello to this " +
       "daemon. Nothing waits for the daemon: training goes on the same without it."),
     h("ol", null,
@@ -17,8 +22,11 @@ export function welcome() {
     h("p", { class: "note" }, "The daemon listens on ", socket, "."));
   return {
     element,
-    update(version) {
+    update(version, ended) {
       setText(socket, version?.socket ?? "its UNIX socket");
+      setText(title, ended > 0 ? "No run is live" : "No run is registered yet");
+      setHidden(earlier, ended === 0);
+      setText(before, `${plural(ended, "run")} of before ${ended === 1 ? "is" : "are"} kept.`);
     },
   };
 }

@@ -95,6 +95,10 @@ ApiReply Api::post_runs(const ApiRequest& request) {
   description->user_id = *request.caller.user_id;
   description->user = user_name(description->user_id);
   if (!may_resume(request.caller, description->resume)) description->resume.clear();
+  // Of this user's runs: what another one says of itself is no claim to theirs.
+  if (!description->instance.empty()) {
+    description->instance = std::to_string(description->user_id) + "/" + description->instance;
+  }
   Registration registration;
   registration.protocol = std::min(description->protocol, kProtocol);
   registration.timeout_seconds = parts_.registry.timeout_seconds();

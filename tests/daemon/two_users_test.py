@@ -247,6 +247,19 @@ def test_a_group_shares_a_daemon_and_not_its_runs(shared):
     assert seen["state"] == "registered" and seen["budget_pending_bytes"] is None
 
 
+def test_the_instance_of_another_users_run_gives_nothing(shared):
+    """Neither while the run is there nor behind a daemon that waits for it to come back."""
+    grouped = {"group": "g", "instance": "4711-1", "pid": os.getpid()}
+    assert shared.ask(KEEPER, "PUT", "/v1/groups/g", {"total": "4GiB"}).status == 200
+    hers = shared.register(ADA, **grouped)
+    assert shared.register(BOB, **grouped) != hers
+    shared.__exit__()
+    with shared:
+        assert shared.register(BOB, **grouped) != hers
+        assert shared.register(ADA, **grouped) == hers
+        assert shared.ask(BOB, "POST", f"/v1/runs/{hers}/events", END).status == 403
+
+
 def test_owner_and_operators_steer(shared):
     run = shared.register(ADA)
     for user, budget in ((ADA, 1 << 30), (KEEPER, 2 << 30), (ROOT, 3 << 30)):

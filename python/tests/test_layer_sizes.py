@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-import training_support as support
+from budgets import Block, Training
 from torch import nn
-
-import pudica
-from pudica._forced import plans_of
 
 _STEPS = 60
 _LEARNING_STEPS = 6
-
-
-class Block(nn.Module):
-    def __init__(self, size: int = 32) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(size)
-        self.inner = nn.Sequential(nn.Linear(size, 4 * size), nn.GELU(), nn.Linear(4 * size, size))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.inner(self.norm(x))
 
 
 def halved(x: torch.Tensor) -> torch.Tensor:
@@ -98,34 +84,14 @@ def batches(inputs: int) -> list[list[torch.Tensor]]:
     ]
 
 
-def run(name: str, budget: int | str, policy: str | None) -> tuple[Any, list[Any], str]:
-    torch.manual_seed(0)
-    model = MODELS[name]()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    steps = []
-    if policy is None:
-        handle = pudica.attach(model, budget, daemon=False)
-    else:
-        with plans_of(policy):
-            handle = pudica.attach(model, budget, daemon=False)
-    with handle:
-        for batch in batches(2 if name == "towers" else 1):
-            optimizer.zero_grad()
-            model(*batch).backward()
-            optimizer.step()
-            steps.append(handle.stats()["last_step"])
-        return handle.stats(), steps, support.digest(model)
-
-
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_layers_of_one_kind_at_several_sizes_are_planned(name: str) -> None:
-    _, kept, bits = run(name, "1TiB", "none")
-    _, full, _ = run(name, "1TiB", "full")
-    keep_all = max(step["peak_bytes"] for step in kept)
-    floor = max(step["peak_bytes"] for step in full[1:])
+    data = batches(2 if name == "towers" else 1)
+    training = Training(MODELS[name], lambda model, k: model(*data[k]).backward(), _STEPS)
+    floor, keep_all, bits = training.ends()
     for share in (0.1, 0.5):
         budget = int(floor + share * (keep_all - floor))
-        stats, steps, found = run(name, budget, None)
+        stats, steps, found = training.run(budget)
         assert stats["failures"] == 0 and found == bits
         assert stats["overruns"] == 0, share
         predicted = [

@@ -1,0 +1,71 @@
+"""Trainings under budgets between the floor and keep-all, step by step, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import training_support as support
+from torch import nn
+
+import pudica
+from pudica._forced import plans_of
+
+
+class Block(nn.Module):
+    """A residual layer over a width of `size`, with `dropout`."""
+
+    def __init__(self, size: int = 32, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.inner = nn.Sequential(
+            nn.Linear(size, 4 * size), nn.GELU(), nn.Dropout(dropout), nn.Linear(4 * size, size)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(self.norm(x))
+
+
+class Course(NamedTuple):
+    stats: Any
+    steps: list[Any]  # stats()["last_step"] of each
+    bits: str
+
+    def over(self, budget: int) -> list[tuple[int, float]]:
+        """Steps beyond the budget, and by how much."""
+        return [(n, step["peak_bytes"] / budget) for n, step in enumerate(self.steps)
+                if step["peak_bytes"] > budget]
+
+
+class Training:
+    """`make` makes a model, `step(model, k)` computes the loss of its k-th batch and goes back."""
+
+    def __init__(
+        self, make: Callable[[], nn.Module], step: Callable[[nn.Module, int], None], steps: int
+    ) -> None:
+        self._make, self._step, self._steps = make, step, steps
+
+    def run(self, budget: int | str, policy: str | None = None) -> Course:
+        torch.manual_seed(0)
+        model = self._make()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        steps = []
+        with contextlib.nullcontext() if policy is None else plans_of(policy):
+            handle = pudica.attach(model, budget, daemon=False)
+        with handle:
+            for k in range(self._steps):
+                optimizer.zero_grad()
+                self._step(model, k)
+                optimizer.step()
+                steps.append(handle.stats()["last_step"])
+            return Course(handle.stats(), steps, support.digest(model))
+
+    def ends(self) -> tuple[int, int, str]:
+        """The least peak when every layer is recomputed, that of keeping all, and the bits."""
+        kept = self.run("1TiB", "none")
+        full = self.run("1TiB", "full")
+        # The first step of all keeps its layers, to try whether they can be run again.
+        floor = max(step["peak_bytes"] for step in full.steps[1:])
+        return floor, max(step["peak_bytes"] for step in kept.steps), kept.bits

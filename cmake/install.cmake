@@ -81,10 +81,13 @@ if(pudica_programs)
                                              COMPONENT pudica_programs)
 endif()
 
-if(TARGET pudicad)
-  install(FILES "${PROJECT_SOURCE_DIR}/docs/man/pudicad.8"
-          DESTINATION "${CMAKE_INSTALL_MANDIR}/man8" COMPONENT pudica_programs)
-endif()
+foreach(page pudica.1 pudica-train.1 pudicad.8)
+  string(REGEX MATCH "^([^.]*)[.](.)$" matched ${page})
+  if(TARGET ${CMAKE_MATCH_1})
+    install(FILES "${PROJECT_SOURCE_DIR}/docs/man/${page}"
+            DESTINATION "${CMAKE_INSTALL_MANDIR}/man${CMAKE_MATCH_2}" COMPONENT pudica_programs)
+  endif()
+endforeach()
 
 include(CMakePackageConfigHelpers)
 # The torch that was built against is tried first: another version's ABI differs.

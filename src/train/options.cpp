@@ -96,6 +96,7 @@ struct RawOptions {
   std::string device = "cpu", policy{kDefaultPolicies}, budget;
   std::string config, state, out = "pudica-out", warmup_mode, record, clock = "device";
   bool daemon = false;
+  std::string name;
   bool version = false;
 };
 
@@ -135,6 +136,8 @@ void declare(CLI::App& app, RawOptions& raw) {
   constexpr const char* kHidden = "";  // for tests: the same plans on every machine
   add_text_option(app, "--clock", raw.clock, "device or operators").group(kHidden);
   app.add_flag("--daemon", raw.daemon, "register planning policies with pudicad");
+  add("--name", raw.name,
+      "what pudicad calls the run, with the policy behind it; default: pudica-train");
   app.add_flag("--version", raw.version, "print the version");
   app.get_option("--budget")->envname("PUDICA_BUDGET");
   app.get_option("--config")->envname("PUDICA_CONFIG");
@@ -143,6 +146,13 @@ void declare(CLI::App& app, RawOptions& raw) {
 Result<void> check_choice(std::string_view value, std::initializer_list<std::string_view> choices) {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
   return invalid_argument(fmt::format("'{}' seen, expected {}", value, fmt::join(choices, " or ")));
+}
+
+Result<void> check_name(const std::string& name) {
+  constexpr std::size_t kLongest = 100;
+  if (name.size() <= kLongest) return {};
+  return invalid_argument(
+      fmt::format("{} characters seen, expected at most {}", name.size(), kLongest));
 }
 
 // Reads one value into `target`; false with the error kept once anything failed.
@@ -208,12 +218,14 @@ Result<TrainOptions> compile(const RawOptions& raw) {
     reader.check("--warmup-mode", check_choice(raw.warmup_mode, {"revocable", "sheltered"}));
   }
   reader.check("--clock", check_choice(raw.clock, {"device", "operators"}));
+  reader.check("--name", check_name(raw.name));
   if (raw.out.empty()) reader.check("--out", invalid_argument("'' seen, expected a folder"));
   if (reader.error()) return *reader.error();
   options.config = raw.config;
   options.state = raw.state;
   options.out = raw.out;
   options.daemon = raw.daemon;
+  options.name = raw.name;
   options.warmup_mode = raw.warmup_mode;
   options.record = raw.record;
   options.counts_operators = raw.clock == "operators";

@@ -40,7 +40,7 @@ std::shared_ptr<ReportingPolicy> report(const TrainOptions& options, const Confi
   ReporterOptions reporter;
   reporter.socket_path = daemon_socket_path(config.daemon.socket);
   RunDescription& run = reporter.description;
-  run.name = "pudica-train:" + setup.policy;
+  run.name = (options.name.empty() ? "pudica-train" : options.name) + ":" + setup.policy;
   run.pid = getpid();
   run.user = user_name();
   run.command = users_command();

@@ -106,9 +106,13 @@ def test_the_documents_name_every_command_and_option(document):
 
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="no man here")
-def test_the_man_page_has_no_warnings():
-    done = subprocess.run(["man", "--warnings", "-l", str(ROOT / "docs/man/pudica.1")],
+@pytest.mark.parametrize("page, words", [
+    ("pudica.1", "pudica - show and steer"), ("pudica-train.1", "pudica-train - train a small"),
+    ("pudicad.8", "pudicad - "),
+])
+def test_the_man_page_has_no_warnings(page, words):
+    done = subprocess.run(["man", "--warnings", "-l", str(ROOT / "docs/man" / page)],
                           capture_output=True, text=True, env={**os.environ, "MANWIDTH": "100",
                                                                "LC_ALL": "C.UTF-8"})
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert "pudica - show and steer" in done.stdout
+    assert words in done.stdout

@@ -1,8 +1,12 @@
 """What cannot be run is refused with exit code 2, before any training, in words that help."""
 
 import os
+import pathlib
+import re
 
 import pytest
+
+ROOT = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"])
 
 
 def check_refused(done, *words):
@@ -30,6 +34,7 @@ def check_refused(done, *words):
     ({"steps": "0"}, ["--steps", "'0'", "an integer from 1"]),
     ({"max_length": "0"}, ["--max-length", "'0'"]),
     ({"device": "tpu"}, ["--device", "'tpu'", "cpu or cuda"]),
+    ({"name": "n" * 101}, ["--name", "101 characters", "at most 100"]),
     ({"warmup_mode": "fast"}, ["--warmup-mode", "'fast'", "revocable or sheltered"]),
     ({"data": "words.txt"}, ["--data", "'words.txt'", "text:FILE"]),
 ], ids=lambda value: "".join(value.values()) if isinstance(value, dict) else value[0])
@@ -126,3 +131,12 @@ def test_help_and_version_go_to_stdout(train, option, word):
     assert done.code == 0
     assert word in done.stdout and done.stderr == ""
     assert not done.out.exists()
+
+
+@pytest.mark.parametrize("document", ["docs/man/pudica-train.1", "docs/pudica-train.md"])
+def test_every_option_is_documented(train, document):
+    help_text = train("--help").stdout
+    options = set(re.findall(r"(?m)^ +(?:-\w,)?(--[a-z-]+)", help_text)) - {"--help", "--version"}
+    assert {"--name", "--budget", "--record"} <= options
+    text = (ROOT / document).read_text(encoding="utf-8").replace("\\-", "-")
+    assert [option for option in sorted(options) if option not in text] == []

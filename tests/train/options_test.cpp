@@ -73,14 +73,16 @@ TEST_F(TrainOptionsTest, LengthsAreUncutWithAVocabularyOfTheirOwn) {
 }
 
 TEST_F(TrainOptionsTest, TheLaterOfARepeatedOptionWins) {
-  const auto options = parse_ok({"--steps", "5", "--budget=0.1", "--model", "base", "--steps=7",
-                                 "--model", "mini", "--budget", "600MiB", "--daemon", "--daemon"});
+  const auto options =
+      parse_ok({"--steps", "5", "--budget=0.1", "--model", "base", "--steps=7", "--model", "mini",
+                "--budget", "600MiB", "--daemon", "--daemon", "--name", "mine"});
   EXPECT_EQ(options.steps, 7);
   EXPECT_EQ(options.model.preset, "mini");
   EXPECT_EQ(options.model.hidden, 64);
   EXPECT_EQ(options.budget.bytes, Bytes(600LL << 20));
   EXPECT_FALSE(options.budget.fraction.has_value());
   EXPECT_TRUE(options.daemon);
+  EXPECT_EQ(options.name, "mine");
 }
 
 TEST_F(TrainOptionsTest, ArgumentsWinOverTheEnvironment) {
@@ -150,7 +152,7 @@ TEST_F(TrainOptionsTest, HelpListsEveryOption) {
   ASSERT_TRUE(line.has_value());
   for (const auto* option : {"--data", "--max-length", "--model", "--batch", "--steps", "--seed",
                              "--threads", "--device", "--policy", "--budget", "--config", "--state",
-                             "--out", "--daemon", "--warmup-mode", "--record"}) {
+                             "--out", "--daemon", "--name", "--warmup-mode", "--record"}) {
     EXPECT_THAT(line->print, HasSubstr(option));
   }
 }

@@ -81,13 +81,29 @@ if(pudica_programs)
                                              COMPONENT pudica_programs)
 endif()
 
-foreach(page pudica.1 pudica-train.1 pudicad.8)
-  string(REGEX MATCH "^([^.]*)[.](.)$" matched ${page})
+foreach(page pudica_cli/pudica.1 pudica_train/pudica-train.1 pudicad/pudicad.8)
+  string(REGEX MATCH "^(.*)/(.*[.](.))$" matched ${page})
   if(TARGET ${CMAKE_MATCH_1})
-    install(FILES "${PROJECT_SOURCE_DIR}/docs/man/${page}"
-            DESTINATION "${CMAKE_INSTALL_MANDIR}/man${CMAKE_MATCH_2}" COMPONENT pudica_programs)
+    install(FILES "${PROJECT_SOURCE_DIR}/docs/man/${CMAKE_MATCH_2}"
+            DESTINATION "${CMAKE_INSTALL_MANDIR}/man${CMAKE_MATCH_3}" COMPONENT pudica_programs)
   endif()
 endforeach()
+
+# Units of a user, with the program where it is installed: below share they are found for every
+# prefix whose share is among the data folders.
+if(TARGET pudicad)
+  install(
+    CODE "
+    set(units \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/systemd/user\")
+    file(READ \"${PROJECT_SOURCE_DIR}/configs/pudicad.service\" unit)
+    string(REPLACE \"ExecStart=/usr/bin/env pudicad\"
+      \"ExecStart=\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/pudicad\" unit \"\${unit}\")
+    file(WRITE \"\$ENV{DESTDIR}\${units}/pudicad.service\" \"\${unit}\")
+    file(COPY \"${PROJECT_SOURCE_DIR}/configs/pudicad.socket\"
+      DESTINATION \"\$ENV{DESTDIR}\${units}\")
+    "
+    COMPONENT pudica_programs)
+endif()
 
 include(CMakePackageConfigHelpers)
 # The torch that was built against is tried first: another version's ABI differs.

@@ -66,7 +66,7 @@ struct TrainOptions {
   std::string state;
   std::string out = "pudica-out";
   bool daemon = false;
-  std::string name;  // of the run for the daemon; empty: pudica-train
+  std::string name;         // of the run for the daemon; empty: pudica-train
   std::string warmup_mode;  // "revocable" or "sheltered"; empty: as the configuration says
   std::string record;
   bool counts_operators = false;  // plans weigh operator_clock()'s seconds, not the device's

@@ -35,15 +35,21 @@ Result<std::int64_t> query_integer(const ApiRequest& request, const char* name,
                           "', expected an integer from 0 to " + std::to_string(most));
 }
 
-Result<Bytes> bytes_field(const std::string& body, const char* field) {
+// A body that is to hold `field`, such as `example`.
+Result<Json> object_of(const std::string& body, const char* field, const char* example) {
   if (const std::string beyond = beyond_json_limits(body); !beyond.empty()) {
     return invalid_argument("the body is " + beyond);
   }
-  const Json root = Json::parse(body, nullptr, false);
-  if (!root.is_object()) {
-    return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +
-                            "\": \"18GiB\"}");
-  }
+  Json root = Json::parse(body, nullptr, false);
+  if (root.is_object()) return root;
+  return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +
+                          "\": " + example + "}");
+}
+
+Result<Bytes> bytes_field(const std::string& body, const char* field) {
+  const auto object = object_of(body, field, "\"18GiB\"");
+  if (!object) return object.error();
+  const Json& root = *object;
   inspect::FieldReader reader(root, "");
   if (reader.has(field) && root[field].is_string()) {
     auto bytes = parse_bytes(root[field].get<std::string>());
@@ -61,15 +67,9 @@ Result<Bytes> bytes_field(const std::string& body, const char* field) {
 }
 
 Result<std::int64_t> seconds_field(const std::string& body, const char* field) {
-  if (const std::string beyond = beyond_json_limits(body); !beyond.empty()) {
-    return invalid_argument("the body is " + beyond);
-  }
-  const Json root = Json::parse(body, nullptr, false);
-  if (!root.is_object()) {
-    return invalid_argument("the body is not a JSON object; expected {\"" + std::string(field) +
-                            "\": 86400}");
-  }
-  inspect::FieldReader reader(root, "");
+  const auto object = object_of(body, field, "86400");
+  if (!object) return object.error();
+  inspect::FieldReader reader(*object, "");
   if (!reader.has(field)) {
     return invalid_argument(std::string(field) + ": missing, expected seconds such as 86400");
   }

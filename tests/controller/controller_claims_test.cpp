@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "controller/claims.h"
 #include "controller/controller_harness.h"
 #include "controller/learned_state.h"
 
@@ -80,6 +81,53 @@ TEST(Claims, ATrueStateIsMeasuredOnceForEachModeAndKept) {
       EXPECT_LE(with.recorded, 2 + menu_steps + 1) << share;
     }
   }
+}
+
+// Less than half, or more than twice, in one step; what differs by less has to do so twice.
+TEST(Claims, AGrossContradictionDropsAStateAtOnce) {
+  for (const std::int64_t width : {6, 60, 640}) {
+    Harness harness({.width = 64});
+    ASSERT_TRUE(harness.controller->restore(taught_state({.width = width}), "m").has_value());
+    harness.step(kLongest, harness.budget_at(kLongest, 0.4));
+    const std::int64_t refused = harness.controller->snapshot().counters.refused_states;
+    EXPECT_EQ(refused, width == 60 ? 0 : 1) << width;
+  }
+}
+
+// Layers are what the state says, and the step's peak is not: it is the head that was forged.
+TEST(Claims, WrongPeaksRefuteAStateWhoseLayersAreRight) {
+  const SyntheticSpec honest{.width = 64, .vocabulary = 6000};
+  Harness forger(honest);
+  const Bytes ample(std::int64_t{1} << 40U);
+  for (const std::int64_t length : lengths(24, 6)) {
+    const StepContext context = forger.model.context({8, length}, ample);
+    const StepDecision decision = forger.controller->begin_step(context);
+    StepOutcome outcome = forger.model.run(context, decision);
+    for (SegmentObservation& item : outcome.segments) {
+      if (item.key.kind == SegmentKind::kHead) item.sample = {{16}, 16, 16, item.sample.seconds};
+    }
+    forger.controller->on_structure(forger.model.structure());
+    forger.controller->end_step(outcome);
+  }
+  Harness harness(honest);
+  ASSERT_TRUE(harness.controller->restore(forger.controller->serialize("m"), "m").has_value());
+  for (const std::int64_t length : lengths(6, 11)) harness.step({8, length}, ample);
+  EXPECT_EQ(harness.controller->snapshot().counters.refused_states, 1);
+}
+
+// Once a state has predicted as many steps as a warm-up has, another peak is drift.
+TEST(Claims, AStateThatHeldForLongIsNotRefutedByPeaks) {
+  const SegmentStore store([] { return make_online_predictor({}); });
+  const StepStructure structure;
+  Claims claims;
+  claims.begin();
+  const auto judge = [&](bool peak) { return claims.judge(store, structure, {}, peak, 0.01); };
+  EXPECT_EQ(judge(false), Claims::Verdict::kContradicts);
+  for (int step = 0; step < 30; ++step) EXPECT_EQ(judge(true), Claims::Verdict::kAgrees);
+  EXPECT_EQ(judge(false), Claims::Verdict::kAgrees);
+  claims.begin();
+  EXPECT_EQ(judge(false), Claims::Verdict::kContradicts);
+  EXPECT_EQ(judge(false), Claims::Verdict::kRefuted);
 }
 
 // What only some modes of a state claim is found out when they are first used.

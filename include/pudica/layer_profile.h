@@ -35,8 +35,9 @@ std::string to_string(SegmentKind kind);
 // Which segment: layers of one class and mode pool their samples. Ordered, for maps.
 struct SegmentKey {
   SegmentKind kind = SegmentKind::kForward;
-  std::uint16_t layer_class = 0;  // of a layer segment; the gap's index for kGap, kEpilogue; else 0
-  Mode mode;                      // keep for segments without a mode
+  // Of a layer segment; for kGap and kEpilogue the gap's index, else 0: in steps of the first kind.
+  std::uint16_t layer_class = 0;
+  Mode mode;  // keep for segments without a mode
   // Bits that change what a segment allocates: see kLastOfClass and the rest.
   std::uint8_t variant = 0;
 
@@ -53,6 +54,31 @@ struct SegmentKey {
   // The same without where in its class a layer stands.
   static constexpr std::uint8_t group_of(std::uint8_t variant) {
     return static_cast<std::uint8_t>(variant & ~(kLastOfClass | kFirstOfClass));
+  }
+
+  // What stands between layers is learned for each kind of step (which runs layers of classes of
+  // its own) apart. A step has fewer layers than kPlacesOfKind.
+  static constexpr std::uint16_t kPlacesOfKind = 4096;
+  static constexpr std::size_t kMostKinds = 16;
+  [[nodiscard]] bool is_of_kind() const {
+    return kind == SegmentKind::kGap || kind == SegmentKind::kEpilogue ||
+           kind == SegmentKind::kHead;
+  }
+  // The same segment in a step of this kind; keys of layers and of the optimizer stay what they
+  // are.
+  [[nodiscard]] SegmentKey in_kind(std::uint8_t step_kind) const {
+    SegmentKey key = *this;
+    if (is_of_kind()) {
+      key.layer_class = static_cast<std::uint16_t>(place() + step_kind * kPlacesOfKind);
+    }
+    return key;
+  }
+  [[nodiscard]] std::uint8_t step_kind() const {
+    return is_of_kind() ? static_cast<std::uint8_t>(layer_class / kPlacesOfKind) : std::uint8_t{0};
+  }
+  // layer_class, the kind of step left out.
+  [[nodiscard]] std::uint16_t place() const {
+    return is_of_kind() ? static_cast<std::uint16_t>(layer_class % kPlacesOfKind) : layer_class;
   }
 
   // The gap behind the last layer: the head until the forward returns, which the head's own segment

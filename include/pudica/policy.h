@@ -67,6 +67,8 @@ struct StepContext {
 struct StepDecision {
   PlanPtr plan;
   bool record = false;  // measure every segment of this step
+  // Steps of other layers may come: replan() is asked when the first of them does.
+  bool may_change = false;
 };
 
 struct SegmentObservation {
@@ -126,6 +128,8 @@ struct StepOutcome {
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation
+  // To be recorded, and cut into no segments: the backward went through the layers more than once.
+  bool repeated_backward = false;
   bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
   Bytes host_peak_bytes{0};                 // what layers of mode `offload` held in host memory
   std::vector<ForwardTime> forwards;        // of calls whose forward was nothing else
@@ -143,6 +147,12 @@ class Policy {
   // Whether plans may hold selective modes: then the hook layer finds the menus of classes.
   [[nodiscard]] virtual bool wants_menus() const { return false; }
   virtual StepDecision begin_step(const StepContext& context) = 0;
+  // Where the decision may change: the step's first layer is of this class, in the same context.
+  // nullopt: the decision stays. What it decides on recording holds from the step's begin on.
+  virtual std::optional<StepDecision> replan(const StepContext& /*context*/,
+                                             std::uint16_t /*first_class*/) {
+    return std::nullopt;
+  }
   virtual void end_step(const StepOutcome& outcome) = 0;
   // Between steps, and not for every one: times of segments that end_step() told without.
   virtual void learn_times(const std::vector<SegmentTime>& /*times*/) {}

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ class Controllers final : public Controller {
   [[nodiscard]] bool wants_menus() const override { return current().wants_menus(); }
   void on_structure(const StepStructure& structure) override;
   StepDecision begin_step(const StepContext& context) override;
+  std::optional<StepDecision> replan(const StepContext& context,
+                                     std::uint16_t first_class) override {
+    return unplanned_ ? std::nullopt : current().replan(context, first_class);
+  }
   void end_step(const StepOutcome& outcome) override;
   // Each goes to the model of the call whose step it was of.
   void learn_times(const std::vector<SegmentTime>& times) override;

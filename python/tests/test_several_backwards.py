@@ -41,3 +41,5 @@ def test_two_losses_on_one_retained_graph(share: float) -> None:
     course = training.run(budget)
     assert course.bits == bits and course.stats["failures"] == 0
     assert course.stats["overruns"] == 0, course.over(budget)
+    assert course.stats["learning_steps"] <= 8
+    assert "more than once" in course.steps[20]["reason"]

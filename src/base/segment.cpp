@@ -28,12 +28,13 @@ std::string to_string(SegmentKind kind) {
 
 std::string to_string(const SegmentKey& key) {
   std::string text =
-      to_string(key.kind) + "/" + std::to_string(key.layer_class) + "/" + to_string(key.mode);
+      to_string(key.kind) + "/" + std::to_string(key.place()) + "/" + to_string(key.mode);
   if ((key.variant & SegmentKey::kLastOfClass) != 0) text += "/last";
   if ((key.variant & SegmentKey::kFirstOfClass) != 0) text += "/first";
   if ((key.variant & SegmentKey::kNoInputGradient) != 0) text += "/no-input-gradient";
   if ((key.variant & SegmentKey::kGradientsPresent) != 0) text += "/accumulating";
   if ((key.variant & SegmentKey::kEarlyFree) != 0) text += "/early-free";
+  if (key.step_kind() != 0) text += "/step-kind-" + std::to_string(key.step_kind());
   return text;
 }
 

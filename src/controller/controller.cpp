@@ -2,6 +2,7 @@
 #include "pudica/controller.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <utility>
 
@@ -28,44 +29,71 @@ constexpr double kFarBeyond = 1.25;
 constexpr std::int64_t kPatientSteps = 6;
 // Steps of a run that may come before its optimizer's first.
 constexpr std::uint64_t kMostFirstSteps = 64;
+// Recorded steps in a row whose backward could not be cut into layers.
+constexpr std::int64_t kMostUnmeasured = 4;
+// Steps without a plan after which the next one is recorded, and every time twice as many.
+constexpr std::int64_t kFirstRetry = 8;
 // Plans that were measured not to fit, for one that does.
 constexpr int kMostPassedOver = 5;
 
 }  // namespace
 
-void ControllerImpl::ShapeSet::insert(const ShapeKey& key) {
-  if (members_.size() >= kCapacity) members_.erase(members_.begin());
-  members_.insert(key);
-}
-
 ControllerImpl::ControllerImpl(const ControllerOptions& options)
     : options_(options),
       planner_(make_planner(options.planner)),
       store_([predictor = options.predictor] { return make_online_predictor(predictor); }),
-      plans_(options.cache, options.ample_fraction),
-      margin_(options.margin_revocation_rate),
-      drift_(options.warmup_fit_error) {
+      kinds_([this](std::uint8_t number) { return make_kind(number); }),
+      kind_(&kinds_[0]),
+      told_(kind_),
+      margin_(options.margin_revocation_rate) {
   phase_.reason = "no step was seen yet";
 }
 
+std::unique_ptr<StepKind> ControllerImpl::make_kind(std::uint8_t number) const {
+  return std::make_unique<StepKind>(number, PlanStore(options_.cache, options_.ample_fraction),
+                                    options_.warmup_fit_error);
+}
+
 StepDecision ControllerImpl::begin_step(const StepContext& context) {
+  StepDecision decision = contained(context, [&] {
+    begin_context(context);
+    return decide(context);
+  });
+  decision.may_change = kinds_.size() > 1;
+  return decision;
+}
+
+std::optional<StepDecision> ControllerImpl::replan(const StepContext& context,
+                                                   std::uint16_t first_class) {
+  StepKind* const kind = kinds_.of_class(first_class);
+  if (broken_ || kind == kind_ || (kind == nullptr && kind_->structure.layers.empty())) {
+    return std::nullopt;
+  }
+  return contained(context, [&] {
+    kind_ = kind != nullptr ? kind : &fresh_kind();
+    return decide(context);
+  });
+}
+
+StepDecision ControllerImpl::contained(const StepContext& context,
+                                       const std::function<StepDecision()>& decide) {
   try {
-    StepDecision decision = decide(context);
-    if (is_restless())
-      return without_prediction(std::move(decision), "the layers of the latest steps differ");
-    if (!runs_others(context.shape)) return decision;
-    return without_prediction(std::move(decision),
-                              "batches with a dimension of 1 run other layers");
+    StepDecision decision = decide();
+    planned_kind_ = kind_->number;
+    if (!is_restless()) return decision;
+    return without_prediction(std::move(decision), "the layers of the latest steps differ");
   } catch (const std::exception& failure) {
     stand_down(failure.what());
     return fallback_step(context);
   }
 }
 
-StepDecision ControllerImpl::decide(const StepContext& given) {
+// Once a step, whatever kind it turns out to be of.
+void ControllerImpl::begin_context(const StepContext& given) {
   ++step_;
   ++counters_.steps;
-  if (broken_) return fallback_step(given);
+  kind_ = &kinds_.expected(given.shape);
+  if (broken_) return;
   StepContext context = given;
   note_budget(context);
   most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
@@ -73,35 +101,42 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   if (claims_.begin_step()) margin_.reset();  // the errors of another process
   const std::uint64_t version = store_.version();
   store_.settle(context);
-  if (store_.version() != version) plans_.predictions_changed(step_ - 1);
+  if (store_.version() != version) predictions_changed(step_ - 1);
   apply_available(context.budget_bytes);
-  if (!relearning_ && !context.shares_backward()) {
-    if (const CachedPlan* entry = plans_.find(context, step_)) {
+}
+
+StepDecision ControllerImpl::decide(const StepContext& given) {
+  if (broken_) return fallback_step(given);
+  StepContext context = given;
+  context.budget_bytes = budget_bytes_;
+  if (!kind_->relearning && !context.shares_backward()) {
+    if (const CachedPlan* entry = kind_->plans.find(context, step_)) {
       return publish_hit(*entry, context);
     }
   }
   const Result<StepModel> model =
       claims_.contradicted()
           ? Error{ErrorCode::kUnavailable, "the latest step was not what the learned state says"}
-          : model_of(context);
+          : model_of(*kind_, context);
   PhaseInputs inputs;
-  inputs.structure_known = !structure_.layers.empty();
-  inputs.relearning = relearning_;
+  inputs.structure_known = !kind_->structure.layers.empty();
+  inputs.relearning = kind_->relearning;
   inputs.costs_known = model.has_value();
   const LearningRequest menus{context.gradients_present, options_.menu, {}, default_mode()};
   // With `keep` and `full` steps are planned already; selective modes are learned beside that.
   const bool menus_known = (on_menu(Mode::Kind::kKeep) && on_menu(Mode::Kind::kFull)) ||
-                           menu_steps_ >= kMostMenuSteps ||
-                           !lacks_menu_modes(store_, structure_, menus);
+                           kind_->menu_steps >= kMostMenuSteps ||
+                           !lacks_menu_modes(store_, kind_->structure, menus);
+  inputs.unmeasurable = kind_->unmeasured_steps >= kMostUnmeasured;
   inputs.fit = model.has_value() && model->fit && menus_known;
   if (model && !menus_known) inputs.unknown = "selective modes are being measured";
-  inputs.recorded_steps = recorded_steps_;
-  inputs.learning_steps = learning_steps_;
+  inputs.recorded_steps = kind_->recorded_steps;
+  inputs.learning_steps = kind_->learning_steps;
   if (!model) inputs.unknown = model.error().message;
   phase_ = next_phase(inputs, options_);
   switch (phase_.state) {
     case ControllerState::kPlanning:
-      relearning_ = false;
+      kind_->relearning = false;
       return context.shares_backward() ? plan_shared(context, *model) : plan_step(context, *model);
     case ControllerState::kLearning:
       return teach_step(context, model);
@@ -109,6 +144,18 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
       break;
   }
   return fallback_step(context);
+}
+
+void ControllerImpl::predictions_changed(std::uint64_t step) {
+  for (const auto& kind : kinds_) kind->plans.predictions_changed(step);
+}
+
+void ControllerImpl::times_changed() {
+  for (const auto& kind : kinds_) kind->plans.times_changed(step_);
+}
+
+void ControllerImpl::clear_plans() {
+  for (const auto& kind : kinds_) kind->plans.clear();
 }
 
 void ControllerImpl::note_budget(StepContext& context) {
@@ -140,11 +187,11 @@ void ControllerImpl::apply_available(Bytes budget_bytes) {
   const bool same_budget = budget_bytes == available_budget_bytes_;
   deferred_growth_bytes_ = std::max(Bytes(0), deferred_growth_bytes_ - shrink);
   if (!limited) {
-    plans_.clear();
+    clear_plans();
     deferred_growth_bytes_ = Bytes(0);
   } else if (shrink > Bytes(0) || !same_budget ||
              deferred_growth_bytes_ >= Bytes(budget_bytes.count() / kWorthwhileShare)) {
-    plans_.available_changed(shrink);
+    for (const auto& kind : kinds_) kind->plans.available_changed(shrink);
     if (shrink < Bytes(0)) deferred_growth_bytes_ = Bytes(0);
   }  // else new plans use the growth; the others are not worth redoing
   available_bytes_ = target;
@@ -165,19 +212,19 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const StepCont
     plan.predicted_peak_bytes = predicted;
     decision.plan = std::make_shared<const Plan>(std::move(plan));
   }
-  if (!to_record_.empty() && to_record_.contains(context.shape)) {
+  if (!kind_->to_record.empty() && kind_->to_record.contains(context.shape)) {
     decision.record = true;
   }
   return decision;
 }
 
 StepDecision ControllerImpl::plan_step(const StepContext& context, const StepModel& model) {
-  BuiltPlan built = built_plan(context, model, plans_.warm_choice(context));
+  BuiltPlan built = built_plan(*kind_, context, model, kind_->plans.warm_choice(context));
   const bool certain = is_certain(model, built);
-  if (claims_.doubts(structure_, built.plan)) {
+  if (claims_.doubts(kind_->structure, built.plan)) {
     return try_claims(std::move(built), model, context, certain);
   }
-  if (!built.plan.joined.empty() && claims_.doubts_basis(structure_, Mode::keep())) {
+  if (!built.plan.joined.empty() && claims_.doubts_basis(kind_->structure, Mode::keep())) {
     return teach_step(context, Error{ErrorCode::kUnavailable, "no layer was kept here yet"});
   }
   CachedPlan entry = cached_plan(context, model, built);
@@ -187,7 +234,8 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
-  if (state_bytes_ == Bytes(0)) plans_.insert(context, std::move(entry), step_);  // else of once
+  if (state_bytes_ == Bytes(0))
+    kind_->plans.insert(context, std::move(entry), step_);  // else of once
   return decision;
 }
 
@@ -196,16 +244,16 @@ bool ControllerImpl::wants_record(const StepContext& context, const StepModel& m
                                   bool certain) {
   // Bytes are known from two shapes; times of several lengths need a few more to come apart.
   const auto lengths = static_cast<std::int64_t>(context.shape.size()) - 1;
-  const bool times_thin = lengths > 1 && recorded_steps_ < kTimeSamplesPerLength * lengths;
+  const bool times_thin = lengths > 1 && kind_->recorded_steps < kTimeSamplesPerLength * lengths;
   const bool exact = model.identified && model.fit;
   const std::int64_t most_curious =
       certain && !times_thin ? std::min(kMostCuriousWhenCertain, options_.warmup_max_steps)
                              : options_.warmup_max_steps;
-  if ((!exact || times_thin) && curious_steps_ < most_curious) {
-    ++curious_steps_;
+  if ((!exact || times_thin) && kind_->curious_steps < most_curious) {
+    ++kind_->curious_steps;
     return true;
   }
-  return to_record_.contains(context.shape);
+  return kind_->to_record.contains(context.shape);
 }
 
 CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepModel& model,
@@ -231,7 +279,8 @@ CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepMod
   return entry;
 }
 
-BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel& model,
+BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& context,
+                                     const StepModel& model,
                                      std::span<const std::uint8_t> warm) const {
   const StepCosts& costs = model.upper;  // equal to the point estimate where the data identify it
   bool usable = warm.size() == costs.layers.size();
@@ -242,8 +291,9 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
   request.context = context;
   request.margin_bytes = margin_at(context.budget_bytes);
   request.ample_fraction = options_.ample_fraction;
-  request.keep_all_bytes = keep_all_peak(context, model);
-  BuiltPlan built = best_plan(request, model, usable ? warm : std::span<const std::uint8_t>{});
+  request.keep_all_bytes = keep_all_peak(kind, context, model);
+  BuiltPlan built =
+      best_plan(kind, request, model, usable ? warm : std::span<const std::uint8_t>{});
   const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
   built.plan.predicted_peak_bytes =
       context.base_bytes + Bytes(built.measured_bytes.value_or(point));
@@ -259,7 +309,8 @@ BuiltPlan ControllerImpl::built_plan(const StepContext& context, const StepModel
 
 // The best of the plans that are not known to need more than there is: where the one chosen is, the
 // next best, and after some of them one that leaves room for as much as the model was wrong by.
-BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
+BuiltPlan ControllerImpl::best_plan(const StepKind& kind, PlanRequest request,
+                                    const StepModel& model,
                                     std::span<const std::uint8_t> warm) const {
   const StepContext& context = request.context;
   const StepCosts& costs = model.upper;
@@ -269,13 +320,13 @@ BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
   int passed_over = 0;
   for (int attempt = 0; attempt <= kMostPassedOver; ++attempt) {
     BuiltPlan next = build_plan(*planner_, costs, request, warm);
-    const bool beyond = known_peaks_.least(context, next.plan) > room;
-    if (!next.plan.feasible || beyond) tighten(next, costs, model.point, request, known_peaks_);
+    const bool beyond = kind.known_peaks.least(context, next.plan) > room;
+    if (!next.plan.feasible || beyond) tighten(next, costs, model.point, request, kind.known_peaks);
     const bool other = next.choice != built.choice || next.plan.joined != built.plan.joined;
     if (attempt > 0 && other) ++passed_over;
     built = std::move(next);
-    built.measured_bytes = known_peaks_.peak(context, built.plan);
-    const std::int64_t least = known_peaks_.least(context, built.plan);
+    built.measured_bytes = kind.known_peaks.peak(context, built.plan);
+    const std::int64_t least = kind.known_peaks.least(context, built.plan);
     if (context.budget_bytes <= Bytes(0) || !built.plan.feasible || least <= room) break;
     const std::int64_t planned = step_peak_bytes(costs, built.choice, built.plan.joined);
     const bool last = attempt + 1 == kMostPassedOver;
@@ -297,22 +348,23 @@ BuiltPlan ControllerImpl::best_plan(PlanRequest request, const StepModel& model,
   return built;
 }
 
-Bytes ControllerImpl::keep_all_peak(const StepContext& context, const StepModel& model) const {
+Bytes ControllerImpl::keep_all_peak(const StepKind& kind, const StepContext& context,
+                                    const StepModel& model) const {
   Plan plan;
   const std::vector<std::uint8_t> choice = fastest_choice(model.upper);
   for (std::size_t i = 0; i < choice.size(); ++i) {
     plan.modes.push_back(model.upper.layers[i].modes[choice[i]].mode);
   }
-  const auto measured = known_peaks_.peak(context, plan);
+  const auto measured = kind.known_peaks.peak(context, plan);
   return context.base_bytes + Bytes(measured.value_or(step_peak_bytes(model.point, choice)));
 }
 
-bool ControllerImpl::awaits_modes(const StepModel& model) const {
+bool ControllerImpl::awaits_modes(const StepKind& kind, const StepModel& model) const {
   if (!model.unknown.empty()) return true;
   if (!on_menu(Mode::Kind::kSelective)) return false;
-  return std::ranges::any_of(structure_.layers, [this](const StepStructure::Layer& layer) {
-    return layer.layer_class >= structure_.menus.size() ||
-           structure_.menus[layer.layer_class].id == 0;
+  return std::ranges::any_of(kind.structure.layers, [&kind](const StepStructure::Layer& layer) {
+    return layer.layer_class >= kind.structure.menus.size() ||
+           kind.structure.menus[layer.layer_class].id == 0;
   });
 }
 
@@ -327,14 +379,18 @@ bool ControllerImpl::is_covered(const ShapeKey& shape) const {
 StepDecision ControllerImpl::fallback_step(const StepContext& context) {
   Plan plan;
   plan.shape = context.shape;
-  const bool tight =
-      on_menu(Mode::Kind::kFull) && tight_shapes_.contains(context.shape, context.budget_bytes);
+  const bool tight = on_menu(Mode::Kind::kFull) &&
+                     kind_->tight_shapes.contains(context.shape, context.budget_bytes);
   plan.default_mode = tight ? Mode::full() : Mode::keep();
-  plan.modes.assign(structure_.layers.size(), plan.default_mode);
+  plan.modes.assign(kind_->structure.layers.size(), plan.default_mode);
   plan.reason = "standing down: " + phase_.reason +
                 (tight ? "; everything recomputed, since most was revoked at such a shape"
                        : "; everything kept, revoked at the budget");
-  return publish(std::move(plan), {}, false);
+  // A run may come to steps that can be measured: looked for ever more seldom.
+  const bool retry = !broken_ && kind_->unmeasured_steps > 0 &&
+                     std::has_single_bit(static_cast<std::uint64_t>(++kind_->unplanned_steps)) &&
+                     kind_->unplanned_steps >= kFirstRetry;
+  return publish(std::move(plan), {}, retry);
 }
 
 StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
@@ -342,7 +398,8 @@ StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   pending.plan_id = plan.id;
   pending_ = pending;
   if (record && plan.predicted_peak_bytes == Bytes(0)) ++counters_.learning_steps;
-  if (plan.modes.size() == structure_.layers.size()) plan.layer_classes = order_of(structure_);
+  if (plan.modes.size() == kind_->structure.layers.size())
+    plan.layer_classes = order_of(kind_->structure);
   return {std::make_shared<const Plan>(std::move(plan)), record};
 }
 
@@ -351,18 +408,19 @@ Bytes ControllerImpl::margin_at(Bytes budget_bytes) const {
   return Bytes(margin_.held_back_bytes(budget_bytes.count()));
 }
 
-Result<StepModel> ControllerImpl::model_of(const StepContext& context) const {
+Result<StepModel> ControllerImpl::model_of(const StepKind& kind, const StepContext& context) const {
   StepModelRequest request;
   request.shape = context.shape;
+  request.step_kind = kind.number;
   request.gradients_present = context.gradients_present;
   request.returning_bytes = context.returning_bytes.count();
   request.state_bytes = state_bytes_.count();
   request.menu = options_.menu;
   request.host_bytes = options_.host_bytes;
-  request.lenient = learning_steps_ >= options_.warmup_max_steps;
+  request.lenient = kind.learning_steps >= options_.warmup_max_steps;
   request.claims = &claims_;
-  request.derives_kept = learning_was_revoked_ && learning_steps_ >= kPatientSteps;
-  return build_step_model(store_, structure_, request);
+  request.derives_kept = kind.learning_was_revoked && kind.learning_steps >= kPatientSteps;
+  return build_step_model(store_, kind.structure, request);
 }
 
 bool ControllerImpl::on_menu(Mode::Kind kind) const { return is_on_menu(options_.menu, kind); }

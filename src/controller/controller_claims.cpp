@@ -46,12 +46,12 @@ StepDecision ControllerImpl::try_claims(BuiltPlan built, const StepModel& model,
 // False: the step and the state contradict each other, and which of them is odd is not known yet.
 // They are not mixed.
 bool ControllerImpl::agrees_with_claims(const StepOutcome& outcome, std::optional<bool> peak) {
-  switch (claims_.judge(store_, structure_, outcome, peak, options_.warmup_fit_error)) {
+  switch (claims_.judge(store_, kind_->structure, outcome, peak, options_.warmup_fit_error)) {
     case Claims::Verdict::kRefuted:
       drop_claims();
       return true;
     case Claims::Verdict::kContradicts:
-      plans_.clear();
+      clear_plans();
       margin_.reset();
       return false;
     case Claims::Verdict::kNothingSaid:
@@ -69,17 +69,10 @@ void ControllerImpl::drop_claims() {
   claims_.drop();
   store_ =
       SegmentStore([predictor = options_.predictor] { return make_online_predictor(predictor); });
-  plans_.clear();
-  known_peaks_.clear();
+  for (const auto& kind : kinds_) kind->forget();
   margin_.reset();
-  drift_.reset();
-  recorded_steps_ = 0;
   most_returning_bytes_ = Bytes(0);
   coming_base_bytes_ = {};
-  doubtful_steps_ = 0;
-  judge_drift_ = false;
-  relearning_ = false;
-  begin_learning();
 }
 
 }  // namespace pudica

@@ -4,22 +4,20 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "controller/claims.h"
-#include "controller/known_peaks.h"
 #include "controller/margin.h"
 #include "controller/phase.h"
 #include "controller/plan_builder.h"
-#include "controller/plan_store.h"
 #include "controller/segment_store.h"
+#include "controller/step_kinds.h"
 #include "controller/step_model.h"
-#include "controller/tight_shapes.h"
 #include "pudica/controller.h"
 
 namespace pudica {
@@ -36,6 +34,8 @@ class ControllerImpl final : public Controller {
   void on_structure(const StepStructure& structure) override;
   [[nodiscard]] bool wants_menus() const override { return on_menu(Mode::Kind::kSelective); }
   StepDecision begin_step(const StepContext& context) override;
+  std::optional<StepDecision> replan(const StepContext& context,
+                                     std::uint16_t first_class) override;
   void end_step(const StepOutcome& outcome) override;
   void learn_times(const std::vector<SegmentTime>& times) override;
   void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }
@@ -58,21 +58,9 @@ class ControllerImpl final : public Controller {
     bool planned = false;     // by the model, not to teach
     bool identified = false;  // its prediction is a point estimate worth judging
   };
-  // Shapes, oldest first; bounded.
-  class ShapeSet {
-   public:
-    [[nodiscard]] bool contains(const ShapeKey& key) const { return members_.contains(key); }
-    [[nodiscard]] bool empty() const { return members_.empty(); }
-    void insert(const ShapeKey& key);
-    void erase(const ShapeKey& key) { members_.erase(key); }
-    void clear() { members_.clear(); }
-
-   private:
-    static constexpr std::size_t kCapacity = 512;
-    std::set<ShapeKey> members_;
-  };
-
   // Deciding.
+  StepDecision contained(const StepContext& context, const std::function<StepDecision()>& decide);
+  void begin_context(const StepContext& context);
   StepDecision decide(const StepContext& context);
   StepDecision publish_hit(const CachedPlan& entry, const StepContext& context);
   StepDecision plan_step(const StepContext& context, const StepModel& model);
@@ -90,14 +78,20 @@ class ControllerImpl final : public Controller {
   void note_budget(StepContext& context);
   void note_base(const StepContext& context);
   void apply_available(Bytes budget_bytes);
-  void begin_learning();
   void stand_down(const std::string& reason);
-  [[nodiscard]] Result<StepModel> model_of(const StepContext& context) const;
+  [[nodiscard]] std::unique_ptr<StepKind> make_kind(std::uint8_t number) const;
+  void predictions_changed(std::uint64_t step);
+  void times_changed();
+  void clear_plans();
+  [[nodiscard]] Result<StepModel> model_of(const StepKind& kind, const StepContext& context) const;
   [[nodiscard]] Mode default_mode() const;
   [[nodiscard]] std::vector<Mode::Kind> plain_menu() const;
   // Held back from a budget: as at the latest step under it, else by the errors known.
   [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
+  StepKind& kind_of(const StepStructure& structure);
+  StepKind& fresh_kind();
+  void forget_kinds();
   void adopt(const StepStructure& structure);
   void take_parts(const StepStructure& structure);
   void let_pass(const StepStructure& structure);
@@ -106,21 +100,21 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
-  // Whether shapes of this kind were seen to run other layers than those planned for.
-  [[nodiscard]] bool runs_others(const ShapeKey& shape) const;
-  void note_others(const StepOutcome& outcome);
   StepDecision without_prediction(StepDecision decision, const char* why);
   void keep_apart(const StepStructure& old);
   void take_menus(const StepStructure& old);
-  [[nodiscard]] BuiltPlan built_plan(const StepContext& context, const StepModel& model,
+  [[nodiscard]] BuiltPlan built_plan(const StepKind& kind, const StepContext& context,
+                                     const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
-  [[nodiscard]] BuiltPlan best_plan(PlanRequest request, const StepModel& model,
+  [[nodiscard]] BuiltPlan best_plan(const StepKind& kind, PlanRequest request,
+                                    const StepModel& model,
                                     std::span<const std::uint8_t> warm) const;
 
   // What keeping all needs at the context's shape: as it was measured, else as it is expected.
-  [[nodiscard]] Bytes keep_all_peak(const StepContext& context, const StepModel& model) const;
+  [[nodiscard]] Bytes keep_all_peak(const StepKind& kind, const StepContext& context,
+                                    const StepModel& model) const;
   // Whether some mode that could make a plan cheaper has still to be measured.
-  [[nodiscard]] bool awaits_modes(const StepModel& model) const;
+  [[nodiscard]] bool awaits_modes(const StepKind& kind, const StepModel& model) const;
 
   // Whether steps have run that were nearly as large in every dimension.
   [[nodiscard]] bool is_covered(const ShapeKey& shape) const;
@@ -136,26 +130,20 @@ class ControllerImpl final : public Controller {
 
   // Reports and state.
   [[nodiscard]] StepContext context_at(const ShapeKey& shape, Bytes budget_bytes) const;
-  void add_regions(std::vector<CachedPlan>& plans) const;
+  void add_regions(const StepKind& kind, std::vector<CachedPlan>& plans) const;
   [[nodiscard]] std::string state_body() const;
   Result<void> take_state_body(const std::string& body);
 
   ControllerOptions options_;
   std::unique_ptr<Planner> planner_;
   SegmentStore store_;
-  PlanStore plans_;
-  KnownPeaks known_peaks_;
+  StepKinds kinds_;
+  StepKind* kind_;                 // of the step under way, or of the latest
+  StepKind* told_;                 // of the structure that was told last
+  std::uint8_t planned_kind_ = 0;  // that the latest decision is for
   Claims claims_;
-  TightShapes tight_shapes_;
   Margin margin_;
-  DriftDetector drift_;
   Phase phase_;
-  StepStructure structure_;
-  std::optional<StepStructure> passing_;  // of the latest steps, other than structure_
-  int passing_steps_ = 0;
-  // Which dimensions were 1, in bits, where a step ran other layers and needed another peak.
-  std::set<std::uint64_t> others_at_;
-  std::deque<std::uint64_t> changes_;  // steps in which the structure changed, the latest ones
   ControllerCounters counters_;
   std::uint64_t step_ = 0;
   std::uint64_t next_plan_id_ = 1;
@@ -175,18 +163,8 @@ class ControllerImpl final : public Controller {
   Bytes most_returning_bytes_{0};  // that was seen
 
   std::vector<std::int64_t> largest_;  // of each dimension, over the steps that ended
-  std::int64_t recorded_steps_ = 0;    // that taught something
-  std::int64_t learning_steps_ = 0;    // since learning last began
-  std::int64_t curious_steps_ = 0;     // recorded while planning, since learning last began
-  std::int64_t menu_steps_ = 0;        // spent on a menu since it appeared
   bool short_of_room_ = false;         // a plan could not keep everything
-  bool relearning_ = false;            // a drift or a new structure: record before planning again
-  std::int32_t doubtful_steps_ = 0;    // recorded steps whose misfits are drift: forgotten
-  bool learning_was_revoked_ = false;  // in the last step that taught
-  bool judge_drift_ = false;           // the next recorded step tells whether the drift was real
   bool broken_ = false;                // an exception was contained: stand down
-  ShapeSet to_record_;                 // when they appear next
-  ShapeSet recorded_again_;            // recorded for a misfit before
   std::deque<PeakRecord> recent_peaks_;
   mutable std::map<std::uint64_t, std::vector<ShapeKey>> regions_;  // by plan id
   mutable std::uint64_t regions_version_ = 0;

@@ -29,13 +29,13 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
                                   BuiltPlan& built) {
   Plan& plan = built.plan;
   short_of_room_ = short_of_room_ || !plan.feasible || plan.predicted_extra_seconds > 0;
-  if (!short_of_room_ || model.unknown.empty() || menu_steps_ >= kMostMenuSteps) return false;
+  if (!short_of_room_ || model.unknown.empty() || kind_->menu_steps >= kMostMenuSteps) return false;
   if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
-  if (claims_.doubts_basis(structure_, Mode::keep())) return false;
+  if (claims_.doubts_basis(kind_->structure, Mode::keep())) return false;
   const std::int64_t room = (available_bytes_ - context.base_bytes).count();
   const MenuLessons taught = lessons_within(model, built.choice, plan.joined, room);
   if (taught.lessons.empty()) return false;
-  ++menu_steps_;
+  ++kind_->menu_steps;
   for (const MenuLesson& lesson : taught.lessons) {
     plan.modes[lesson.layer] = lesson.mode;
     plan.forward_need_bytes[lesson.layer] = lesson.forward_peak_bytes;
@@ -50,24 +50,24 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
 
 StepDecision ControllerImpl::teach_step(const StepContext& context,
                                         const Result<StepModel>& model) {
-  ++learning_steps_;
-  if (!structure_.menus.empty() || on_menu(Mode::Kind::kOffload)) ++menu_steps_;
+  ++kind_->learning_steps;
+  if (!kind_->structure.menus.empty() || on_menu(Mode::Kind::kOffload)) ++kind_->menu_steps;
   Plan plan;
   plan.shape = context.shape;
   plan.default_mode = default_mode();
   // Revocations disturb what is measured: with too little known to plan around them, shelter.
-  const bool tight =
-      learning_was_revoked_ || tight_shapes_.contains(context.shape, context.budget_bytes);
+  const bool tight = kind_->learning_was_revoked ||
+                     kind_->tight_shapes.contains(context.shape, context.budget_bytes);
   if (!model && tight && on_menu(Mode::Kind::kFull)) plan.default_mode = Mode::full();
   plan.reason = "learning: " + phase_.reason;
-  if (structure_.layers.empty()) {
+  if (kind_->structure.layers.empty()) {
     plan.teach_first_of_class = plan.default_mode == Mode::keep();
     return publish(std::move(plan), {}, true);
   }
   std::vector<Mode> planned;
   if (model && options_.warmup_mode == WarmupMode::kRevocable) {
     // Keeping all is what teaches at least cost, unless it would end in many revocations.
-    BuiltPlan built = built_plan(context, *model, {});
+    BuiltPlan built = built_plan(*kind_, context, *model, {});
     if (!built.plan.joined.empty()) return teach_joined_step(std::move(built.plan));
     planned = std::move(built.plan.modes);
     // What forwards that wait hold can be revoked.
@@ -78,7 +78,7 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   const std::vector<Mode::Kind> plain = plain_menu();
   const bool of_all = model || plain.empty();
   plan.modes = learning_modes(
-      store_, structure_,
+      store_, kind_->structure,
       {context.gradients_present, of_all ? options_.menu : plain, planned, plan.default_mode});
   return publish(std::move(plan), {}, true);
 }
@@ -101,14 +101,6 @@ std::vector<Mode::Kind> ControllerImpl::plain_menu() const {
 Mode ControllerImpl::default_mode() const {
   if (options_.warmup_mode == WarmupMode::kSheltered) return Mode::full();
   return on_menu(Mode::Kind::kKeep) ? Mode::keep() : Mode::full();
-}
-
-void ControllerImpl::begin_learning() {
-  learning_steps_ = 0;
-  curious_steps_ = 0;
-  learning_was_revoked_ = false;
-  to_record_.clear();
-  recorded_again_.clear();
 }
 
 }  // namespace pudica

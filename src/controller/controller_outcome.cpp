@@ -32,7 +32,7 @@ void ControllerImpl::learn_times(const std::vector<SegmentTime>& times) {
   try {
     const std::uint64_t version = store_.version();
     store_.observe_times(times);
-    if (store_.version() != version) plans_.times_changed(step_);
+    if (store_.version() != version) times_changed();
   } catch (const std::exception& failure) {
     stand_down(failure.what());
   }
@@ -43,28 +43,29 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (outcome.revocations > 0) ++counters_.revoked_steps;
   if (outcome.overrun) ++counters_.overruns;
   if (outcome.failed || broken_) return;
+  kind_ = told_;  // the step's layers are those that were told last
   const ShapeKey& shape = outcome.context.shape;
   largest_.resize(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);
-  const bool of_others = passing_ && passing_->layers.size() == structure_.layers.size();
+  kinds_.ran(*kind_, shape, step_);
   std::optional<bool> peak;
-  if (is_passing()) {
-    if (of_others) note_others(outcome);
+  if (is_passing() || kind_->number != planned_kind_) {
     pending_ = {};
   } else {
     peak = judge(outcome);
   }
   if (outcome.plan && !outcome.plan->predicts_peak()) {
-    tight_shapes_.note(outcome, structure_.layers.size());
+    kind_->tight_shapes.note(outcome, kind_->structure.layers.size());
   }
+  if (outcome.repeated_backward) ++kind_->unmeasured_steps;
+  if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;
   if (!agrees_with_claims(outcome, peak)) return;
   if (!outcome.segments.empty()) {
-    const bool left_out = passing_ && passing_->layers.size() < structure_.layers.size();
-    learn(left_out ? placed(outcome) : outcome);
+    learn(placed(outcome));
   } else if (!outcome.recomputes.empty() || !outcome.forwards.empty()) {
     const std::uint64_t version = store_.version();
     store_.observe_times(outcome.context.shape, outcome.forwards, outcome.recomputes);
-    if (store_.version() != version) plans_.times_changed(step_);
+    if (store_.version() != version) times_changed();
   }
 }
 
@@ -74,11 +75,11 @@ std::optional<bool> ControllerImpl::judge(const StepOutcome& outcome) {
   const Pending pending = std::exchange(pending_, {});
   if (outcome.searched && pending.planned) return std::nullopt;
   const Bytes predicted = outcome.plan->predicted_peak_bytes;
-  if (!pending.planned) learning_was_revoked_ = outcome.revocations > 0;
+  if (!pending.planned) kind_->learning_was_revoked = outcome.revocations > 0;
   if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) {
     return std::nullopt;
   }
-  plans_.record_measured(outcome.context, outcome.peak_bytes);
+  kind_->plans.record_measured(outcome.context, outcome.peak_bytes);
   remember_peak(outcome);
   note_peak(outcome);
   if (!pending.identified) return std::nullopt;
@@ -92,25 +93,25 @@ std::optional<bool> ControllerImpl::judge(const StepOutcome& outcome) {
   if (outcome.revocations > 0 && outcome.plan->feasible) {
     // The plan itself would have needed more than the budget; how much more is not known.
     error = std::max(error, relative(budget_bytes_));
-    plans_.erase(outcome.context);
-    to_record_.insert(shape);
+    kind_->plans.erase(outcome.context);
+    kind_->to_record.insert(shape);
   } else if (outcome.revocations > 0) {
     return std::nullopt;  // expected: even the floor does not fit
   }
-  const bool misfit = drift_.is_misfit(error);
+  const bool misfit = kind_->drift.is_misfit(error);
   // What the model can still learn is no noise: the margin takes it once a recording has not
   // helped.
-  if (!misfit || recorded_again_.contains(shape) || drift_.had_fruitless_drift()) {
+  if (!misfit || kind_->recorded_again.contains(shape) || kind_->drift.had_fruitless_drift()) {
     margin_.add(error);
   } else {
-    to_record_.insert(shape);
+    kind_->to_record.insert(shape);
   }
-  if (drift_.add(error)) {
+  if (kind_->drift.add(error)) {
     ++counters_.drifts;
-    begin_learning();
-    relearning_ = true;
-    doubtful_steps_ = kDoubtfulSteps;
-    judge_drift_ = true;
+    kind_->begin_learning();
+    kind_->relearning = true;
+    kind_->doubtful_steps = kDoubtfulSteps;
+    kind_->judge_drift = true;
   }
   return !misfit;
 }
@@ -122,45 +123,45 @@ void ControllerImpl::note_peak(const StepOutcome& outcome) {
   if (context.shares_backward() || (outcome.revocations > 0 && !plan.feasible)) return;
   if (outcome.revocations > 0) {  // at the budget, which it would have gone beyond
     const Bytes least = std::max(outcome.peak_bytes, budget_bytes_) + Bytes(1);
-    known_peaks_.note_revoked(context, plan, (least - context.base_bytes).count());
+    kind_->known_peaks.note_revoked(context, plan, (least - context.base_bytes).count());
     return;
   }
   const Bytes off = outcome.peak_bytes - plan.predicted_peak_bytes;
   const Bytes noticeable(plan.predicted_peak_bytes.count() / kNoticeableShare);
   // Learned in frames, which hold a layer's inputs: without hooks it may need less.
   const bool wrong = off > noticeable || (plan.revocable && Bytes(0) - off > noticeable);
-  if (!wrong && !known_peaks_.peak(context, plan)) return;
-  known_peaks_.note(context, plan, (outcome.peak_bytes - context.base_bytes).count());
-  if (wrong) plans_.erase(context);
+  if (!wrong && !kind_->known_peaks.peak(context, plan)) return;
+  kind_->known_peaks.note(context, plan, (outcome.peak_bytes - context.base_bytes).count());
+  if (wrong) kind_->plans.erase(context);
 }
 
 void ControllerImpl::learn(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
   const bool gradients = outcome.context.gradients_present;
   const std::uint64_t version = store_.version();
-  const bool doubtful = doubtful_steps_ > 0;
-  const bool drifted = std::exchange(judge_drift_, false);
+  const bool doubtful = kind_->doubtful_steps > 0;
+  const bool drifted = std::exchange(kind_->judge_drift, false);
   const auto released = [this, &shape, gradients](std::uint16_t layer_class, std::uint8_t variant) {
     return released_by_full(store_, shape, gradients, layer_class, variant);
   };
   const ObserveReport report =
       store_.observe(outcome, doubtful ? options_.warmup_fit_error : 0.0, released);
   if (report.observed == 0) return;
-  ++recorded_steps_;
-  relearning_ = false;
-  if (doubtful) --doubtful_steps_;
-  if (to_record_.contains(shape)) {
-    to_record_.erase(shape);
-    recorded_again_.insert(shape);
+  ++kind_->recorded_steps;
+  kind_->relearning = false;
+  if (doubtful) --kind_->doubtful_steps;
+  if (kind_->to_record.contains(shape)) {
+    kind_->to_record.erase(shape);
+    kind_->recorded_again.insert(shape);
   }
   if (drifted && report.forgotten > 0) {
     margin_.reset();
-    drift_.reset();
-    known_peaks_.clear();  // of a model that is no longer
+    kind_->drift.reset();
+    kind_->known_peaks.clear();  // of a model that is no longer
   } else if (drifted) {
-    drift_.drift_was_fruitless();
+    kind_->drift.drift_was_fruitless();
   }
-  if (store_.version() != version) plans_.predictions_changed(step_);
+  if (store_.version() != version) predictions_changed(step_);
 }
 
 void ControllerImpl::remember_peak(const StepOutcome& outcome) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <iomanip>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -31,9 +32,13 @@ Error damaged(const std::string& line) {
 
 // What a state holds beside the segments.
 struct SavedHeader {
-  StepStructure structure;
+  StepStructure structure;  // without layers
+  struct Kind {
+    std::vector<StepStructure::Layer> layers;
+    std::int64_t recorded = 0;
+  };
+  std::vector<Kind> kinds = std::vector<Kind>(1);  // of steps
   std::vector<double> errors;
-  std::int64_t recorded = 0;
   std::array<std::optional<Bytes>, 2> base_bytes;
   Bytes returning_bytes{0};
 
@@ -85,7 +90,12 @@ struct SavedHeader {
     if (what == "step") return read_step(words, in, most);
     if (what == "returning") return read_bytes(words, returning_bytes);
     if (what == "class") return read_text(words, in, most, structure.class_names.emplace_back());
+    if (what == "kind") {
+      kinds.emplace_back();
+      return kinds.size() <= StepKinds::kMost;
+    }
     if (what == "recorded") {
+      std::int64_t& recorded = kinds.back().recorded;
       words >> recorded;
       return words && recorded >= 0 && recorded <= kMostSteps;
     } else if (what == "layer") {
@@ -97,7 +107,7 @@ struct SavedHeader {
       words.clear();  // where it is not told
       if (variant < 0 || variant > kLargestVariant) return false;
       layer.variant = static_cast<std::uint8_t>(variant);
-      structure.layers.push_back(layer);
+      kinds.back().layers.push_back(layer);
     } else if (what == "base") {
       std::size_t present = 0;
       words >> present;
@@ -160,14 +170,20 @@ ControllerSnapshot ControllerImpl::snapshot() const {
       available_budget_bytes_ > Bytes(0) ? available_budget_bytes_ - available_bytes_ : Bytes(0);
   out.margin_fraction = margin_.fraction();
   out.base_bytes = last_base_bytes_[base_known_[0] ? 0 : 1];
-  out.structure = structure_;
+  out.structure = told_->structure;
   out.counters = counters_;
-  out.recorded_steps = recorded_steps_;
-  out.cache_hits = plans_.hits();
-  out.cache_misses = plans_.misses();
+  for (const auto& kind : kinds_) {
+    out.recorded_steps += kind->recorded_steps;
+    out.cache_hits += kind->plans.hits();
+    out.cache_misses += kind->plans.misses();
+  }
   for (const bool present : {false, true}) {
-    for (const CachedPlan* entry : plans_.entries(present)) out.plans.push_back(*entry);
-    if (!present) add_regions(out.plans);
+    for (const auto& kind : kinds_) {
+      std::vector<CachedPlan> plans;
+      for (const CachedPlan* entry : kind->plans.entries(present)) plans.push_back(*entry);
+      if (!present) add_regions(*kind, plans);
+      std::ranges::move(plans, std::back_inserter(out.plans));
+    }
   }
   out.learned = store_.predictor().describe();
   out.recent_peaks.assign(recent_peaks_.begin(), recent_peaks_.end());
@@ -175,7 +191,7 @@ ControllerSnapshot ControllerImpl::snapshot() const {
 }
 
 // For plans without accumulation: a region holds for the step it was planned for.
-void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
+void ControllerImpl::add_regions(const StepKind& kind, std::vector<CachedPlan>& plans) const {
   if (regions_version_ != store_.version()) {
     regions_.clear();
     regions_version_ = store_.version();
@@ -186,10 +202,10 @@ void ControllerImpl::add_regions(std::vector<CachedPlan>& plans) const {
     if (known == regions_.end()) {
       if (made >= kRegionsPerSnapshot) continue;
       ++made;
-      const auto fits = [this, &entry](const ShapeKey& shape) -> std::optional<bool> {
+      const auto fits = [this, &kind, &entry](const ShapeKey& shape) -> std::optional<bool> {
         StepContext context = context_at(shape, budget_bytes_);
         context.gradients_present = false;
-        const auto model = model_of(context);
+        const auto model = model_of(kind, context);
         if (!model) return std::nullopt;
         const auto choice = choice_of(model->point, entry.plan->modes);
         if (!choice) return std::nullopt;
@@ -216,7 +232,8 @@ StepContext ControllerImpl::context_at(const ShapeKey& shape, Bytes budget_bytes
 Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes budget_bytes) const {
   // What was learned is enough or is not; the phase only says whether steps are planned by it.
   const StepContext context = context_at(shape, budget_bytes);
-  const auto model = model_of(context);
+  const StepKind& kind = kinds_.expected(shape);
+  const auto model = model_of(kind, context);
   if (!model) {
     return model.error().with_context("no estimate while " + to_string(phase_.state));
   }
@@ -229,13 +246,14 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
   ChainProblem problem = to_chain(model->point);
   add_joints(model->point, &problem);
   out.returning_bytes = context.returning_bytes;
-  out.keep_all_peak_bytes = keep_all_peak(context, *model);
+  out.keep_all_peak_bytes = keep_all_peak(kind, context, *model);
   const ChainPlan floor = floor_plan(problem.chain);
   out.floor_peak_bytes =
       context.base_bytes + Bytes(step_peak_bytes(model->point, floor.choice, floor.joined));
-  const BuiltPlan built = built_plan(context, *model, {});
+  const BuiltPlan built = built_plan(kind, context, *model, {});
   out.plan = std::make_shared<const Plan>(built.plan);
-  const bool could_be_cheaper = built.plan.predicted_extra_seconds > 0 && awaits_modes(*model);
+  const bool could_be_cheaper =
+      built.plan.predicted_extra_seconds > 0 && awaits_modes(kind, *model);
   out.settled = is_certain(*model, built) && !could_be_cheaper;
   out.upper_peak_bytes = upper_peak(context, *model, built);
   if (!out.settled) {
@@ -260,7 +278,7 @@ Result<ShapeEstimate> ControllerImpl::estimate(const ShapeKey& shape, Bytes budg
 }
 
 Result<StepCosts> ControllerImpl::costs(const StepContext& context) const {
-  auto model = model_of(context);
+  auto model = model_of(kinds_.expected(context.shape), context);
   if (!model) return model.error();
   return std::move(model->point);
 }
@@ -271,16 +289,19 @@ std::string ControllerImpl::serialize(const std::string& fingerprint) const {
 
 std::string ControllerImpl::state_body() const {
   std::ostringstream out;
-  out << "recorded " << recorded_steps_ << '\n';
-  for (const StepStructure::Layer& layer : structure_.layers) {
-    out << "layer " << layer.layer_class << ' ' << static_cast<int>(layer.variant)
-        << (layer.apart ? " 1" : "") << '\n';
+  for (const auto& kind : kinds_) {
+    if (kind->number > 0) out << "kind\n";
+    out << "recorded " << kind->recorded_steps << '\n';
+    for (const StepStructure::Layer& layer : kind->structure.layers) {
+      out << "layer " << layer.layer_class << ' ' << static_cast<int>(layer.variant)
+          << (layer.apart ? " 1" : "") << '\n';
+    }
   }
-  for (const std::string& name : structure_.class_names) {
+  for (const std::string& name : told_->structure.class_names) {
     out << "class " << name.size() << '\n' << name << '\n';  // a name may hold anything
   }
-  for (std::size_t i = 0; i < structure_.menus.size(); ++i) {
-    const StepStructure::Menu& menu = structure_.menus[i];
+  for (std::size_t i = 0; i < told_->structure.menus.size(); ++i) {
+    const StepStructure::Menu& menu = told_->structure.menus[i];
     out << "menu " << i << ' ' << menu.id << ' ' << menu.steps.size() << '\n';
     for (std::size_t k = 0; k < menu.steps.size(); ++k) {
       out << "step " << i << ' ' << k << ' ' << menu.steps[k].size() << '\n'
@@ -323,21 +344,20 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
     margin_ = Margin(options_.margin_revocation_rate);
     for (const double error : header.errors) margin_.add(error);
     if (!options_.trusts_restored_states) claims_.begin();
-    structure_ = std::move(header.structure);
-    recorded_steps_ = header.recorded;
+    std::vector<StepStructure> structures(header.kinds.size(), header.structure);
+    for (std::size_t i = 0; i < structures.size(); ++i) {
+      structures[i].layers = std::move(header.kinds[i].layers);
+    }
+    kinds_.restore(std::move(structures));
+    for (const auto& kind : kinds_) kind->recorded_steps = header.kinds[kind->number].recorded;
+    kind_ = told_ = &kinds_[0];
     for (const std::size_t present : {0U, 1U}) {
       base_known_[present] = header.base_bytes[present].has_value();
       last_base_bytes_[present] = header.base_bytes[present].value_or(Bytes(0));
       coming_base_bytes_[present] = header.base_bytes[present];
     }
     most_returning_bytes_ = header.returning_bytes;
-    plans_.clear();
-    begin_learning();
-    relearning_ = false;
-    doubtful_steps_ = 0;
-    judge_drift_ = false;
     broken_ = false;
-    drift_.reset();
     return {};
   }
   return damaged("no segments");

@@ -53,8 +53,8 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
 StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {
   const auto forwards = 1 + static_cast<std::size_t>(context.following_forwards);
   const StepModel together = repeated(model, forwards);
-  BuiltPlan built = built_plan(context, together, {});
-  const bool doubted = claims_.doubts(structure_, built.plan);
+  BuiltPlan built = built_plan(*kind_, context, together, {});
+  const bool doubted = claims_.doubts(kind_->structure, built.plan);
   if (doubted) built.plan.joined.clear();
   const bool record = wants_record(context, model, is_certain(together, built)) || doubted;
   take_first(built, model.upper, context);

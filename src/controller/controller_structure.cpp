@@ -22,19 +22,13 @@ constexpr std::uint64_t kRestlessSteps = 24;
 constexpr int kOtherClassesPass = 2;
 constexpr int kLeftOutPass = 4;
 
-// Of the peak that was predicted for the layers planned for.
-constexpr double kOtherPeak = 1e-3;
-
-std::uint64_t dimensions_of_one(const ShapeKey& shape) {
-  std::uint64_t ones = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 1) ones |= std::uint64_t{1} << i;
-  }
-  return ones;
-}
-
 bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
+}
+
+// What both name has the same name. A process that has not run them all yet knows fewer.
+bool agree(const std::vector<std::string>& names, const std::vector<std::string>& known) {
+  return extends(names, known) || extends(known, names);
 }
 
 // Two steps that differ in more are not the same layers with some of them left out.
@@ -62,17 +56,46 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
 
 }  // namespace
 
+// What it is known by: the class of its first layer, which is there before anything else is.
+StepKind& ControllerImpl::kind_of(const StepStructure& structure) {
+  if (structure.layers.empty()) return *kind_;
+  for (const StepStructure::Layer& layer : structure.layers) {
+    if (StepKind* const kind = kinds_.of_class(layer.layer_class)) return *kind;
+  }
+  return fresh_kind();
+}
+
+StepKind& ControllerImpl::fresh_kind() {
+  bool given_up = false;
+  StepKind& kind = kinds_.fresh(given_up);
+  if (given_up) store_.forget_kind(kind.number);
+  return kind;
+}
+
+// Its classes are another model's.
+void ControllerImpl::forget_kinds() {
+  for (const auto& kind : kinds_) {
+    if (kind->number > 0) store_.forget_kind(kind->number);
+  }
+  StepStructure known = kinds_[0].structure;
+  known.class_names = told_->structure.class_names;
+  kinds_.restore({std::move(known)});
+  kind_ = told_ = &kinds_[0];
+}
+
 void ControllerImpl::on_structure(const StepStructure& structure) {
-  if (passing_ && *passing_ == structure) return;
-  const bool stays = structure_.layers.empty() ||
-                     std::ranges::equal(structure.layers, structure_.layers, is_same_layer);
-  if (stays || !extends(structure.class_names, structure_.class_names)) {
-    passing_.reset();
+  if (!agree(structure.class_names, told_->structure.class_names)) forget_kinds();
+  kind_ = told_ = &kind_of(structure);
+  if (kind_->passing && *kind_->passing == structure) return;
+  const bool stays = kind_->structure.layers.empty() ||
+                     std::ranges::equal(structure.layers, kind_->structure.layers, is_same_layer);
+  if (stays || !agree(structure.class_names, kind_->structure.class_names)) {
+    kind_->passing.reset();
     adopt(structure);
     return;
   }
-  const bool as_many = structure.layers.size() == structure_.layers.size();
-  if (!as_many || share_classes(structure, structure_)) {
+  const bool as_many = structure.layers.size() == kind_->structure.layers.size();
+  if (!as_many || share_classes(structure, kind_->structure)) {
     take_parts(structure);
   } else {
     let_pass(structure);
@@ -82,9 +105,10 @@ void ControllerImpl::on_structure(const StepStructure& structure) {
 // Layers that are left out now and then are planned for all the same: what a plan for all of them
 // needs is an upper bound for a step with fewer.
 void ControllerImpl::take_parts(const StepStructure& structure) {
-  const std::vector<std::uint16_t> merged = merged_order(order_of(structure_), order_of(structure));
-  if (!are_alike(merged.size(), structure_.layers.size(), structure.layers.size())) {
-    passing_.reset();
+  const std::vector<std::uint16_t> merged =
+      merged_order(order_of(kind_->structure), order_of(structure));
+  if (!are_alike(merged.size(), kind_->structure.layers.size(), structure.layers.size())) {
+    kind_->passing.reset();
     adopt(structure);
     return;
   }
@@ -100,60 +124,55 @@ void ControllerImpl::take_parts(const StepStructure& structure) {
       }
     }
   }
-  if (whole.layers == structure_.layers) note_change();
+  if (whole.layers == kind_->structure.layers) note_change();
   adopt(whole);
-  passing_.reset();
+  kind_->passing.reset();
   if (merged.size() > structure.layers.size()) let_pass(structure);
 }
 
 void ControllerImpl::let_pass(const StepStructure& structure) {
-  passing_ = structure;
-  passing_steps_ = 0;
+  kind_->passing = structure;
+  kind_->passing_steps = 0;
 }
 
 // Layers of other classes may be one batch's own (one without padding has no mask): they become the
 // structure to plan for when they come twice in a row. True: the step that ended was of such.
 bool ControllerImpl::is_passing() {
-  if (!passing_) return false;
-  const bool fewer = passing_->layers.size() < structure_.layers.size();
-  if (++passing_steps_ < (fewer ? kLeftOutPass : kOtherClassesPass)) return true;
-  adopt(*std::exchange(passing_, std::nullopt));
+  if (!kind_->passing) return false;
+  const bool fewer = kind_->passing->layers.size() < kind_->structure.layers.size();
+  if (++kind_->passing_steps < (fewer ? kLeftOutPass : kOtherClassesPass)) return true;
+  adopt(*std::exchange(kind_->passing, std::nullopt));
   return true;
 }
 
-// A step that left layers out, its segments by the places of its layers in the structure.
+// The step as its kind knows it: its segments by the places of its layers in the structure.
 StepOutcome ControllerImpl::placed(StepOutcome outcome) const {
-  const std::vector<std::size_t> places = places_in(order_of(structure_), order_of(*passing_));
+  for (SegmentObservation& item : outcome.segments) item.key = item.key.in_kind(kind_->number);
+  if (!kind_->passing || kind_->passing->layers.size() >= kind_->structure.layers.size()) {
+    return outcome;
+  }
+  const std::vector<std::size_t> places =
+      places_in(order_of(kind_->structure), order_of(*kind_->passing));
   const auto place = [&](std::size_t call) {
-    return call < places.size() ? places[call] : structure_.layers.size();
+    return call < places.size() ? places[call] : kind_->structure.layers.size();
   };
   for (SegmentObservation& item : outcome.segments) {
     if (item.layer >= 0) {
       item.layer = static_cast<std::int32_t>(place(static_cast<std::size_t>(item.layer)));
     }
-    const bool epilogue = item.key.kind == SegmentKind::kEpilogue && item.key.layer_class > 0;
+    const bool epilogue = item.key.kind == SegmentKind::kEpilogue && item.key.place() > 0;
     if (item.key.kind == SegmentKind::kGap || epilogue) {
-      item.key.layer_class = static_cast<std::uint16_t>(place(item.key.layer_class));
+      const std::size_t at = place(item.key.place());
+      item.key.layer_class = static_cast<std::uint16_t>(at);
+      item.key = item.key.in_kind(kind_->number);
     }
   }
   return outcome;
 }
 
 bool ControllerImpl::is_restless() const {
-  return changes_.size() == kRestlessChanges && step_ - changes_.front() <= kRestlessSteps;
-}
-
-// Operators differ where a dimension is 1, and so do the layers' classes: mostly in name alone.
-void ControllerImpl::note_others(const StepOutcome& outcome) {
-  const std::uint64_t ones = dimensions_of_one(outcome.context.shape);
-  if (ones == 0 || outcome.plan == nullptr || !outcome.plan->predicts_peak()) return;
-  const auto predicted = static_cast<double>(outcome.plan->predicted_peak_bytes.count());
-  const double error = static_cast<double>(outcome.peak_bytes.count()) / predicted - 1;
-  if (std::abs(error) > kOtherPeak) others_at_.insert(ones);
-}
-
-bool ControllerImpl::runs_others(const ShapeKey& shape) const {
-  return !others_at_.empty() && others_at_.contains(dimensions_of_one(shape));
+  return kind_->changes.size() == kRestlessChanges &&
+         step_ - kind_->changes.front() <= kRestlessSteps;
 }
 
 StepDecision ControllerImpl::without_prediction(StepDecision decision, const char* why) {
@@ -169,18 +188,17 @@ StepDecision ControllerImpl::without_prediction(StepDecision decision, const cha
 }
 
 void ControllerImpl::note_change() {
-  changes_.push_back(step_);
-  if (changes_.size() > kRestlessChanges) changes_.pop_front();
+  kind_->changes.push_back(step_);
+  if (kind_->changes.size() > kRestlessChanges) kind_->changes.pop_front();
 }
 
 void ControllerImpl::adopt(const StepStructure& structure) {
-  if (structure == structure_) return;
-  const bool same = std::ranges::equal(structure.layers, structure_.layers, is_same_layer);
-  if (!structure_.layers.empty() && !same) {
+  if (structure == kind_->structure) return;
+  const bool same = std::ranges::equal(structure.layers, kind_->structure.layers, is_same_layer);
+  if (!kind_->structure.layers.empty() && !same) {
     note_change();
-    others_at_.clear();
   }
-  const StepStructure old = std::exchange(structure_, structure);
+  const StepStructure old = std::exchange(kind_->structure, structure);
   broken_ = false;
   take_menus(old);
   if (old.layers.empty()) return;
@@ -193,32 +211,33 @@ void ControllerImpl::adopt(const StepStructure& structure) {
     }
   }
   const auto [before, after] = std::ranges::mismatch(old.layers, structure.layers);
-  store_.forget_gaps_from(static_cast<std::size_t>(before - old.layers.begin()));
-  plans_.clear();
-  begin_learning();
-  relearning_ = true;
+  store_.forget_gaps_from(kind_->number, static_cast<std::size_t>(before - old.layers.begin()));
+  kind_->plans.clear();
+  kind_->begin_learning();
+  kind_->relearning = true;
 }
 
 // A layer that did not read the one before it once is not made one with it again.
 void ControllerImpl::keep_apart(const StepStructure& old) {
   for (std::size_t i = 0; i < old.layers.size(); ++i) {
-    structure_.layers[i].apart = structure_.layers[i].apart || old.layers[i].apart;
+    kind_->structure.layers[i].apart = kind_->structure.layers[i].apart || old.layers[i].apart;
   }
-  if (structure_.layers != old.layers) plans_.clear();
+  if (kind_->structure.layers != old.layers) kind_->plans.clear();
 }
 
 // A menu that changed makes its modes unknown, and the plans that use them void. One that is not
 // found yet in this process is taken to be the one known.
 void ControllerImpl::take_menus(const StepStructure& old) {
-  for (std::size_t i = 0; i < std::max(old.menus.size(), structure_.menus.size()); ++i) {
+  const std::set<std::uint16_t> own = classes_of(kind_->structure);
+  for (std::size_t i = 0; i < std::max(old.menus.size(), kind_->structure.menus.size()); ++i) {
     const StepStructure::Menu before = i < old.menus.size() ? old.menus[i] : StepStructure::Menu{};
-    if (structure_.menus.size() <= i) structure_.menus.resize(i + 1);
-    StepStructure::Menu& now = structure_.menus[i];
+    if (kind_->structure.menus.size() <= i) kind_->structure.menus.resize(i + 1);
+    StepStructure::Menu& now = kind_->structure.menus[i];
     if (now.id == 0) now = before;
-    if (now.id == before.id) continue;
+    if (now.id == before.id || !own.contains(static_cast<std::uint16_t>(i))) continue;
     store_.forget_selective(static_cast<std::uint16_t>(i));
-    plans_.clear();
-    menu_steps_ = 0;
+    kind_->plans.clear();
+    kind_->menu_steps = 0;
   }
 }
 

@@ -27,6 +27,11 @@ Phase next_phase(const PhaseInputs& inputs, const ControllerOptions& options) {
     }
     return {ControllerState::kLearning, "the layers of a step are not known yet"};
   }
+  if (inputs.unmeasurable) {
+    return {ControllerState::kStandingDown,
+            "the backward goes through the layers more than once in a step (several losses on one "
+            "graph, a gradient of a gradient)"};
+  }
   if (inputs.learning_steps >= most) {
     if (inputs.costs_known) {
       return {ControllerState::kPlanning, "warm-up ended after " +

@@ -28,10 +28,10 @@ std::string SegmentStore::serialize() const {
         << static_cast<int>(key.mode.kind) << ' ' << key.mode.step << ' '
         << static_cast<int>(key.variant) << ' ' << shape.to_named_string() << '\n';
   }
-  for (const std::size_t present : {0U, 1U}) {
-    for (const auto& [layer, count] : head_full_[present]) {
-      out << "head " << present << ' ' << layer.first << ' ' << static_cast<int>(layer.second)
-          << ' ' << count << '\n';
+  for (std::size_t head = 0; head < head_full_.size(); ++head) {
+    for (const auto& [layer, count] : head_full_[head]) {
+      out << "head " << head << ' ' << layer.first << ' ' << static_cast<int>(layer.second) << ' '
+          << count << '\n';
     }
   }
   for (const std::uint16_t layer_class : refusing_) out << "refuses " << layer_class << '\n';
@@ -63,8 +63,8 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
   if (what == "head") {
     std::array<int, 4> part{};
     for (int& number : part) words >> number;
-    if (!words || part[0] < 0 || part[0] > 1 || !is_class(part[1]) || part[3] < 0 ||
-        part[3] > kMostLayers) {
+    if (!words || part[0] < 0 || part[0] >= static_cast<int>(head_full_.size()) ||
+        !is_class(part[1]) || part[3] < 0 || part[3] > kMostLayers) {
       return false;
     }
     head_full_.at(static_cast<std::size_t>(

@@ -24,6 +24,13 @@ FullLayers full_layers(const StepOutcome& outcome) {
   return full;
 }
 
+// Of the step, which its segments are keyed by.
+std::uint8_t kind_of(const StepOutcome& outcome) {
+  const auto found = std::ranges::find_if(
+      outcome.segments, [](const SegmentObservation& item) { return item.key.is_of_kind(); });
+  return found == outcome.segments.end() ? std::uint8_t{0} : found->key.step_kind();
+}
+
 }  // namespace
 
 SegmentKey normalized(SegmentKey key) {
@@ -104,7 +111,7 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
   for (const SegmentObservation* item : heads) {
-    if (!wants_head(accumulating(item->key), full, released)) continue;
+    if (!wants_head(item->key, full, released)) continue;
     take_observation(item->key, *item, shape, forget_above, report);
   }
   observe_times_of(outcome);
@@ -118,10 +125,12 @@ std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) con
   std::set<std::pair<SegmentKind, std::int32_t>> layers;
   for (const SegmentObservation& item : outcome.segments) layers.emplace(item.key.kind, item.layer);
   const auto present = outcome.context.gradients_present ? SegmentKey::kGradientsPresent : 0;
+  const std::uint8_t step_kind = kind_of(outcome);
   for (const SegmentKey& key : predictor_->segments()) {
-    const auto index = static_cast<std::int32_t>(key.layer_class);
+    const auto index = static_cast<std::int32_t>(key.place());
     const bool epilogue = key.kind == SegmentKind::kEpilogue;
     if ((key.kind != SegmentKind::kGap && !epilogue) || index == 0) continue;
+    if (key.step_kind() != step_kind) continue;
     if (epilogue && key.variant != present) continue;
     const SegmentKind around = epilogue ? SegmentKind::kBackward : SegmentKind::kForward;
     if (!layers.contains({around, index}) || !layers.contains({around, index - 1})) continue;
@@ -153,11 +162,9 @@ void SegmentStore::settle(const StepContext& next) {
   give(pending.key, pending.context.shape, pending.sample);
 }
 
-bool SegmentStore::wants_head(bool gradients_present, const FullLayers& full,
+bool SegmentStore::wants_head(const SegmentKey& key, const FullLayers& full,
                               const ReleasedBytes& released) {
-  FullLayers& recorded = head_full_[gradients_present ? 1 : 0];
-  SegmentKey key{SegmentKind::kHead, 0, Mode::keep(), 0};
-  if (gradients_present) key.variant = SegmentKey::kGradientsPresent;
+  FullLayers& recorded = head_full_[head_index(key.step_kind(), accumulating(key))];
   const std::int64_t shapes = predictor_->distinct_shapes(key);
   if (shapes == 0 || full == recorded) {
     recorded = full;
@@ -287,11 +294,19 @@ void SegmentStore::forget_selective(std::uint16_t layer_class) {
   refresh_index();
 }
 
-void SegmentStore::forget_gaps_from(std::size_t index) {
+void SegmentStore::forget_gaps_from(std::uint8_t step_kind, std::size_t index) {
   for (const SegmentKey& key : predictor_->segments()) {
-    const bool epilogue = key.kind == SegmentKind::kEpilogue && key.layer_class > 0;
-    if ((key.kind == SegmentKind::kGap || epilogue) && key.layer_class >= index) forget(key);
+    const bool epilogue = key.kind == SegmentKind::kEpilogue && key.place() > 0;
+    if (key.kind != SegmentKind::kGap && !epilogue) continue;
+    if (key.step_kind() == step_kind && key.place() >= index) forget(key);
   }
+}
+
+void SegmentStore::forget_kind(std::uint8_t step_kind) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.is_of_kind() && key.step_kind() == step_kind) forget(key);
+  }
+  for (const bool present : {false, true}) head_full_[head_index(step_kind, present)].clear();
 }
 
 }  // namespace pudica

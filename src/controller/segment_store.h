@@ -55,11 +55,10 @@ class SegmentStore {
 
   explicit SegmentStore(PredictorFactory factory);
 
-  // Gives the predictor the segments of a recorded step. A head is kept out when its set of `full`
-  // layers differs from the recorded one while such layers release bytes there. The optimizer's
-  // sample waits for settle().
-  // `forget_above`: segments that deviate by more than this share are forgotten first (drift);
-  // 0: none.
+  // Gives the predictor the segments of a recorded step, their keys as they are in its kind. A head
+  // is kept out when its set of `full` layers differs from the recorded one while such layers
+  // release bytes there. The optimizer's sample waits for settle(). `forget_above`: segments that
+  // deviate by more than this share are forgotten first (drift); 0: none.
   ObserveReport observe(const StepOutcome& outcome, double forget_above,
                         const ReleasedBytes& released);
 
@@ -88,8 +87,10 @@ class SegmentStore {
   [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const {
     return predictor_->distinct_shapes(segment);
   }
-  [[nodiscard]] const FullLayers& head_full_layers(bool gradients_present) const {
-    return head_full_[gradients_present ? 1 : 0];
+  // In which the head of a kind of step was measured.
+  [[nodiscard]] const FullLayers& head_full_layers(std::uint8_t step_kind,
+                                                   bool gradients_present) const {
+    return head_full_[head_index(step_kind, gradients_present)];
   }
   // Whether a layer holds its output itself; false where nothing is known.
   [[nodiscard]] bool holds_output(std::uint16_t layer_class, Mode mode) const {
@@ -103,8 +104,10 @@ class SegmentStore {
   void forget_class(std::uint16_t layer_class);
   // The selective modes of a class: its menu changed.
   void forget_selective(std::uint16_t layer_class);
-  // Gaps of this index and above: the layers around them changed.
-  void forget_gaps_from(std::size_t index);
+  // Gaps of a kind of step, of this index and above: the layers around them changed.
+  void forget_gaps_from(std::uint8_t step_kind, std::size_t index);
+  // All that stands between the layers of a kind of step.
+  void forget_kind(std::uint8_t step_kind);
 
   [[nodiscard]] const Predictor& predictor() const { return *predictor_; }
   // Rises whenever a prediction may have changed.
@@ -124,7 +127,10 @@ class SegmentStore {
     SegmentSample sample;
   };
 
-  bool wants_head(bool gradients_present, const FullLayers& full, const ReleasedBytes& released);
+  static std::size_t head_index(std::uint8_t step_kind, bool gradients_present) {
+    return 2U * step_kind + (gradients_present ? 1U : 0U);
+  }
+  bool wants_head(const SegmentKey& key, const FullLayers& full, const ReleasedBytes& released);
   void note_refusal(const SegmentObservation& item, const Plan* plan);
   // Times (segment_times.cpp).
   struct Together;
@@ -146,7 +152,7 @@ class SegmentStore {
   std::unique_ptr<Predictor> predictor_;
   RelativeTimes relative_times_;
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
-  std::array<FullLayers, 2> head_full_;
+  std::array<FullLayers, 2 * SegmentKey::kMostKinds> head_full_;
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;
   std::int32_t skipped_optimizers_ = 0;  // in a row

@@ -84,7 +84,7 @@ class Builder {
 
   void add_gap(std::size_t index) {
     const SegmentKey key{SegmentKind::kGap, static_cast<std::uint16_t>(index), Mode::keep(), 0};
-    const auto gap = store_.predict(key, request_.shape);
+    const auto gap = store_.predict(key.in_kind(request_.step_kind), request_.shape);
     if (!gap) return;
     use(gap->estimate.identified, gap->fit);
     LayerCosts& point = model_.point.layers[index];
@@ -123,6 +123,7 @@ class Builder {
   std::optional<StoredEstimate> step_segment(SegmentKind kind, bool& as_asked,
                                              std::size_t index = 0) {
     SegmentKey key{kind, static_cast<std::uint16_t>(index), Mode::keep(), 0};
+    key = key.in_kind(request_.step_kind);
     key.variant = request_.gradients_present ? SegmentKey::kGradientsPresent : 0;
     auto found = store_.predict(key, request_.shape);
     as_asked = found.has_value();
@@ -147,7 +148,7 @@ class Builder {
     // belongs to the plan, not to the head.
     const bool present = request_.gradients_present == as_asked;
     std::int64_t released = 0;
-    for (const auto& [layer, count] : store_.head_full_layers(present)) {
+    for (const auto& [layer, count] : store_.head_full_layers(request_.step_kind, present)) {
       released += count * released_by_full(store_, request_.shape, request_.gradients_present,
                                            layer.first, layer.second);
     }
@@ -162,7 +163,7 @@ class Builder {
   }
 
   void note_early_head(bool as_asked) {
-    SegmentKey key{SegmentKind::kHead, 0, Mode::keep(), 0};
+    SegmentKey key = SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0}.in_kind(request_.step_kind);
     const bool present = request_.gradients_present == as_asked;
     if (present) key.variant = SegmentKey::kGradientsPresent;
     const auto early = store_.predict(early_free(key), request_.shape);
@@ -183,8 +184,9 @@ class Builder {
     model_.point.return_peak_bytes = model_.point.head_peak_bytes;
     model_.upper.return_peak_bytes = model_.upper.head_peak_bytes;
     if (request_.returning_bytes == 0) return;
-    const auto until =
-        store_.predict(SegmentKey::until_return(structure_.layers.size()), request_.shape);
+    const SegmentKey until_return =
+        SegmentKey::until_return(structure_.layers.size()).in_kind(request_.step_kind);
+    const auto until = store_.predict(until_return, request_.shape);
     if (!until) return;
     use(until->estimate.identified && until->fit, true);
     const auto cut = [](std::int64_t bytes, std::int64_t& peak) { peak = std::min(peak, bytes); };

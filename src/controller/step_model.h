@@ -16,6 +16,7 @@ namespace pudica {
 
 struct StepModelRequest {
   ShapeKey shape;
+  std::uint8_t step_kind = 0;  // that the structure is of
   bool gradients_present = false;
   std::int64_t returning_bytes = 0;
   std::int64_t state_bytes = 0;      // that the optimizer will make in its first step

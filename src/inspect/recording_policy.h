@@ -33,6 +33,10 @@ class RecordingPolicy final : public Policy {
   StepDecision begin_step(const StepContext& context) override {
     return inner_->begin_step(context);
   }
+  std::optional<StepDecision> replan(const StepContext& context,
+                                     std::uint16_t first_class) override {
+    return inner_->replan(context, first_class);
+  }
   void end_step(const StepOutcome& outcome) override;
   void learn_times(const std::vector<SegmentTime>& times) override { inner_->learn_times(times); }
 

@@ -59,6 +59,13 @@ StepDecision ReportingPolicy::begin_step(const StepContext& context) {
   return decision;
 }
 
+std::optional<StepDecision> ReportingPolicy::replan(const StepContext& context,
+                                                    std::uint16_t first_class) {
+  auto decision = inner_->replan(context, first_class);
+  if (decision) recorded_ = decision->record;
+  return decision;
+}
+
 void ReportingPolicy::tell_need(const ShapeKey& shape, Bytes budget_bytes) {
   if (controller_->state() != ControllerState::kPlanning) return;
   auto known = needs_.find(shape);

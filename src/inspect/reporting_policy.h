@@ -36,6 +36,8 @@ class ReportingPolicy final : public Policy {
   void on_structure(const StepStructure& structure) override;
   [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
   StepDecision begin_step(const StepContext& context) override;
+  std::optional<StepDecision> replan(const StepContext& context,
+                                     std::uint16_t first_class) override;
   void end_step(const StepOutcome& outcome) override;
   void learn_times(const std::vector<SegmentTime>& times) override;
 

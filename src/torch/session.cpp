@@ -139,12 +139,30 @@ void Session::begin_step(const ShapeKey& shape) {
   inputs_leave_doubt_ = false;
   prepare_cache();
   timer_ = timer_of_step();
-  state_->begin(step_, {decision_.record, decision_.plan, timer_,
+  // What comes before the first layer is measured until it shows whether the step is.
+  const bool listens = decision_.record || decision_.may_change;
+  state_->begin(step_, {listens, decision_.plan, timer_,
                         static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_});
-  if (decision_.record) {
+  if (listens) {
     meter_.set_recorder(&state_->recorder());
     state_->mark(MarkKind::kStepBegin, -1);
   }
+}
+
+// Which kind of step it is, its first layer tells.
+void Session::settle_decision(std::uint16_t first_class) {
+  decision_.may_change = false;
+  const auto begin = Clock::now();
+  contain("the policy's replan", [&] {
+    auto other = options_.policy->replan(context_, first_class);
+    if (!other) return;
+    decision_ = std::move(*other);
+    prepare_cache();
+  });
+  plan_ns_ += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+  held_predictions_.begin(context_.shape, decision_.plan.get());
+  state_->settle(decision_.plan, decision_.record);
+  if (!decision_.record) meter_.set_recorder(nullptr);
 }
 
 StepStructure Session::structure_of_step() const {
@@ -236,6 +254,7 @@ StepReport Session::end_step() {
   }
   if (share_) share_->release(claim_);
   if (claim_->load()) call_failed_ = true;  // cut short: its measurements are another model's too
+  if (shared_backward_.is_dropped()) call_failed_ = true;
   report.step = step_;
   report.shape = context_.shape;
   report.plan = decision_.plan;
@@ -247,7 +266,7 @@ StepReport Session::end_step() {
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;
   report.overrun = meter_.overruns() > overruns_before_;
-  held_predictions_.end(meter_.peak_bytes(), !call_failed_ && report.revocations == 0);
+  if (!call_failed_) held_predictions_.end(meter_.peak_bytes(), report.revocations == 0);
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
   report.plan_ns = plan_ns_;
@@ -272,9 +291,10 @@ StepReport Session::end_step() {
       outcome.searched = std::ranges::any_of(
           calls_, [](const Call& call) { return call.collected || call.on_trial; });
       const std::vector<RecordedCall> calls = recorded_calls(structure);
+      outcome.repeated_backward = decision_.record && state_->backward_repeated();
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);
       outcome.forwards = std::move(times.forwards);
-      if (decision_.record && !call_failed_ && !state_->backward_repeated()) {
+      if (decision_.record && !call_failed_ && !outcome.repeated_backward) {
         StepProfile profile = build_profile(state_->recorder(), calls, context_.gradients_present,
                                             context_.waiting_forwards > 0);
         outcome.segments = std::move(profile.observations);

@@ -57,6 +57,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
     std::int32_t first_layer = 0;
   };
   void begin(std::uint64_t step, Begin with);
+  // What the step turned out to be: from its first layer on.
+  void settle(PlanPtr plan, bool recording);
   void mark(MarkKind kind, std::int32_t layer);
   // What a layer is given and what it makes, in a recorded step.
   void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);
@@ -186,6 +188,7 @@ class Session final : public Handle {
   [[nodiscard]] bool gradients_present() const;
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint16_t layer_class) const;
   std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call, bool on_trial);
+  void settle_decision(std::uint16_t first_class);
   void begin_call(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
                   const LayerOptions& options);
   void finish_call(const std::vector<at::Tensor>& outputs);

@@ -251,6 +251,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const std::size_t ordinal = calls_.size();
   Call call;
   call.layer_class = class_of(options.layer_class, inputs, options.telling_inputs);
+  if (decision_.may_change) settle_decision(call.layer_class);
   call.place = place_of(call.layer_class);
   call.mode = mode_of(call.place, call.layer_class);
   const bool unproven = needs_trial(call.layer_class, options);

@@ -63,6 +63,10 @@ class SharedBackward {
     });
   }
 
+  // The graph of the forward under way is gone, and no gradient ever came.
+  [[nodiscard]] bool is_dropped() const {
+    return own_.reached && !own_.reached->load() && own_.node->expired();
+  }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
   // That will follow the forward under way before the backward.
   [[nodiscard]] std::int32_t expected() const {

@@ -33,6 +33,12 @@ void StepState::begin(std::uint64_t step, Begin with) {
   recording_.store(with.recording);
 }
 
+void StepState::settle(PlanPtr plan, bool recording) {
+  recording_.store(recording);
+  const std::lock_guard lock(mutex_);
+  plan_ = std::move(plan);
+}
+
 void StepState::placed(std::int32_t layer, std::size_t place) {
   const std::lock_guard lock(mutex_);
   places_.insert_or_assign(layer, place);

@@ -19,6 +19,7 @@ namespace pudica::testing {
 // What one step did, next to what perfect knowledge would have done.
 struct HarnessStep {
   StepDecision decision;
+  StepDecision first_decision;  // before the step's first layer showed what kind of step it is
   StepOutcome outcome;
   ControllerState state = ControllerState::kLearning;
 };
@@ -46,10 +47,16 @@ class Harness {
       late_.pop_front();
     }
     const StepContext context = model.context(shape, budget_bytes);
+    const StepStructure structure = model.structure();
     out.decision = controller->begin_step(context);
+    out.first_decision = out.decision;
+    if (out.decision.may_change) {
+      auto other = controller->replan(context, structure.layers[0].layer_class);
+      if (other) out.decision = *other;
+    }
     out.state = controller->state();
     out.outcome = model.run(context, out.decision);
-    controller->on_structure(model.structure());
+    controller->on_structure(structure);
     if (steps_late > 0) late_.push_back(take_times(out.outcome));
     controller->end_step(out.outcome);
     return out;

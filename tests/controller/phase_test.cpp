@@ -50,6 +50,14 @@ TEST(Phase, StandsDownWhenWarmUpTaughtNothing) {
   EXPECT_NE(phase.reason.find("head"), std::string::npos);
 }
 
+TEST(Phase, StandsDownAtOnceWhereNothingCanBeMeasured) {
+  PhaseInputs inputs;
+  inputs.structure_known = inputs.unmeasurable = true;
+  const Phase phase = next_phase(inputs, {});
+  EXPECT_EQ(phase.state, ControllerState::kStandingDown);
+  EXPECT_NE(phase.reason.find("more than once"), std::string::npos);
+}
+
 TEST(DriftDetector, SeesThreeMisfitsInARow) {
   DriftDetector drift(0.01);
   EXPECT_FALSE(drift.add(0.02));

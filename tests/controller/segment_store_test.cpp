@@ -101,10 +101,10 @@ TEST(SegmentStore, KeepsHeadsOfOnePlanWhenLayersReleaseBytesInThem) {
   };
   SegmentStore store = fake_store();
   store.observe(head_with({1, 8}, 3), 0, release);
-  EXPECT_EQ(store.head_full_layers(false).begin()->second, 3);
+  EXPECT_EQ(store.head_full_layers(0, false).begin()->second, 3);
   store.observe(head_with({1, 9}, 1), 0, release);
   EXPECT_EQ(store.distinct_shapes(kHead), 1) << "one sample only: the new one is as good";
-  EXPECT_EQ(store.head_full_layers(false).begin()->second, 1);
+  EXPECT_EQ(store.head_full_layers(0, false).begin()->second, 1);
   store.observe(head_with({1, 10}, 1), 0, release);
   store.observe(head_with({1, 11}, 2), 0, release);
   EXPECT_EQ(store.distinct_shapes(kHead), 2);
@@ -162,7 +162,7 @@ TEST(SegmentStore, ForgetsClassesAndGapsOfLayersThatChanged) {
     store.observe(outcome_of({1, 8}, key, 10, 20), 0, nothing_released);
   }
   store.forget_class(0);
-  store.forget_gaps_from(1);
+  store.forget_gaps_from(0, 1);
   EXPECT_FALSE(store.predict(kForward, {1, 8}).has_value());
   EXPECT_TRUE(store.modes(0).empty());
   EXPECT_TRUE(store.predict(other, {1, 8}).has_value());

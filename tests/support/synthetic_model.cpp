@@ -95,11 +95,14 @@ struct SyntheticModel::Run {
 
 StepStructure SyntheticModel::structure() const {
   StepStructure out;
-  out.class_names = {"encoder", "decoder"};
+  for (int kind = 0; kind <= spec_.first_class; kind += 2) {
+    out.class_names.emplace_back("encoder");
+    out.class_names.emplace_back("decoder");
+  }
   std::vector<std::uint16_t> order;
-  for (int i = 0; i < layer_count(); ++i) order.push_back(decodes(i) ? 1 : 0);
+  for (int i = 0; i < layer_count(); ++i) order.push_back(class_of(i));
   out.layers = layers_of(order);
-  for (int menu = 0; spec_.menu_steps > 0 && menu < 2; ++menu) {
+  for (int menu = 0; spec_.menu_steps > 0 && menu < spec_.first_class + 2; ++menu) {
     out.menus.push_back({static_cast<std::uint64_t>(7 + menu), {}});
     for (int k = 0; k < spec_.menu_steps; ++k) out.menus.back().steps.push_back("drops some");
   }
@@ -364,7 +367,7 @@ void SyntheticModel::tell_peak_and_times(const StepDecision& decision, Run& run)
   std::map<std::uint16_t, double> forwards;
   std::map<std::pair<std::uint16_t, Mode>, double> recomputes;
   for (int i = 0; i < layer_count(); ++i) {
-    const std::uint16_t layer_class = decodes(i) ? 1 : 0;
+    const std::uint16_t layer_class = class_of(i);
     const Frame& frame = run.frames[static_cast<std::size_t>(i)];
     forwards[layer_class] = forward_seconds(shape, i);
     if (decision.record || frame.mode == Mode::keep() || frame.spoiled) continue;
@@ -389,7 +392,7 @@ StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_prese
   StepCosts costs;
   for (int i = 0; i < layer_count(); ++i) {
     LayerCosts layer;
-    layer.layer_class = decodes(i) ? 1 : 0;
+    layer.layer_class = class_of(i);
     layer.output_bytes = unit(shape, i);
     layer.follows_previous = i > 0 && i != spec_.encoder_layers;
     layer.gap_net_bytes = net_of(gap(shape, i));

@@ -29,7 +29,13 @@ class ScriptedPolicy final : public Policy {
   StepDecision begin_step(const StepContext& context) override {
     if (fail_in == "begin_step") throw std::runtime_error("injected");
     contexts.push_back(context);
-    return {plan ? std::make_shared<const Plan>(*plan) : nullptr, record};
+    return {plan ? std::make_shared<const Plan>(*plan) : nullptr, record, may_change};
+  }
+  std::optional<StepDecision> replan(const StepContext& /*context*/,
+                                     std::uint16_t first_class) override {
+    if (fail_in == "replan") throw std::runtime_error("injected");
+    first_classes.push_back(first_class);
+    return other;
   }
   void end_step(const StepOutcome& outcome) override {
     if (fail_in == "end_step") throw std::runtime_error("injected");
@@ -42,10 +48,13 @@ class ScriptedPolicy final : public Policy {
 
   std::optional<Plan> plan = Plan{};
   bool record = false;
+  bool may_change = false;
+  std::optional<StepDecision> other;  // of replan()
   std::string fail_in;
   std::vector<StepStructure> structures;
   std::vector<StepContext> contexts;
   std::vector<StepOutcome> outcomes;
+  std::vector<std::uint16_t> first_classes;  // that replan() was asked for
   std::vector<std::vector<SegmentTime>> late;
 };
 

@@ -1,0 +1,94 @@
+"""Batches that run other layers than the ones before: without a mask, of one example, cut short."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from budgets import Block, Course, Training
+from torch import nn
+
+_STEPS = 60
+
+
+def errors(course: Course) -> list[float]:
+    """Of the predicted peaks from the tenth step on, as shares of them."""
+    return [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
+            for step in course.steps[10:] if step["predicted_peak_bytes"]]
+
+
+def check(training: Training, share: float, learning: int, predicted: int) -> None:
+    floor, keep_all, bits = training.ends()
+    budget = int(floor + share * (keep_all - floor))
+    course = training.run(budget)
+    assert course.bits == bits and course.stats["failures"] == 0
+    assert course.stats["overruns"] == 0, course.over(budget)
+    assert course.stats["learning_steps"] <= learning
+    off = errors(course)
+    assert len(off) >= predicted, len(off)
+    assert sorted(map(abs, off))[len(off) // 2] <= 1e-3
+    assert max(off) <= 5e-3, off
+
+
+def packed_llama() -> nn.Module:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=100, hidden_size=32, intermediate_size=96, num_hidden_layers=6,
+        num_attention_heads=4, num_key_value_heads=2))
+
+
+def packed(model: nn.Module, k: int) -> None:
+    # One sequence alone needs no mask of blocks: its layers run other operators.
+    lengths = [random.Random(100 * k + i).randint(5, 60) for i in range(random.Random(k).choice(
+        [1, 1, 2, 3, 5, 8]))]
+    words = torch.randint(1, 100, (1, sum(lengths)), generator=torch.Generator().manual_seed(k))
+    places = torch.cat([torch.arange(length) for length in lengths])[None]
+    out = model(input_ids=words, position_ids=places, use_cache=False)
+    out.logits.square().mean().backward()
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(100, 32)
+        self.layers = nn.ModuleList(Block(dropout=0.1) for _ in range(6))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        x = self.embed(words)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def of_any_size(model: nn.Module, k: int) -> None:
+    rows, length = random.Random(k).choice([1, 2, 6]), 8 * random.Random(k + 1).randint(4, 40)
+    model(torch.full((rows, length), k % 100)).square().mean().backward()
+
+
+def cut_short(model: nn.Module, k: int) -> None:
+    """Every fifth batch is refused between two layers, and left out."""
+    words = torch.full((6, 8 * random.Random(k).randint(4, 40)), k % 100)
+    if k % 5 != 4:
+        model(words).square().mean().backward()
+        return
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("this batch is broken")
+
+    hook = model.layers[3].register_forward_pre_hook(refuse)  # type: ignore[union-attr,operator]
+    with pytest.raises(ValueError, match="broken"):
+        model(words)
+    hook.remove()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+@pytest.mark.parametrize("make, step, learning, predicted", [
+    (packed_llama, packed, 7, 35), (Stack, of_any_size, 8, 40), (Stack, cut_short, 6, 35)])
+def test_each_kind_of_step_is_learned_once(
+    make: Callable[[], nn.Module], step: Callable[[nn.Module, int], None], learning: int,
+    predicted: int, share: float,
+) -> None:
+    check(Training(make, step, _STEPS), share, learning, predicted)

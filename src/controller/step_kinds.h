@@ -1,0 +1,181 @@
+// StepKinds: the kinds of steps that a run has, and what is known of each alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "controller/known_peaks.h"
+#include "controller/phase.h"
+#include "controller/plan_store.h"
+#include "controller/tight_shapes.h"
+#include "pudica/policy.h"
+
+namespace pudica {
+
+// Shapes, bounded: the smallest goes first.
+class ShapeSet {
+ public:
+  [[nodiscard]] bool contains(const ShapeKey& key) const { return members_.contains(key); }
+  [[nodiscard]] bool empty() const { return members_.empty(); }
+  void insert(const ShapeKey& key) {
+    if (members_.size() >= kCapacity) members_.erase(members_.begin());
+    members_.insert(key);
+  }
+  void erase(const ShapeKey& key) { members_.erase(key); }
+  void clear() { members_.clear(); }
+
+ private:
+  static constexpr std::size_t kCapacity = 512;
+  std::set<ShapeKey> members_;
+};
+
+// Steps over layers of the same classes: the layers that are planned for, how far they are learned,
+// and what was seen of such steps as a whole. What is known of a layer is its class's, whichever
+// kind of step runs it; what stands between layers is a kind's own (SegmentKey::in_kind).
+struct StepKind {
+  StepKind(std::uint8_t its_number, PlanStore its_plans, double fit_error)
+      : number(its_number), plans(std::move(its_plans)), drift(fit_error) {}
+
+  // Learns from the beginning; what is known stays known.
+  void begin_learning() {
+    learning_steps = 0;
+    curious_steps = 0;
+    learning_was_revoked = false;
+    to_record.clear();
+    recorded_again.clear();
+  }
+
+  // What was learned is no longer true.
+  void forget() {
+    plans.clear();
+    known_peaks.clear();
+    drift.reset();
+    recorded_steps = 0;
+    doubtful_steps = 0;
+    judge_drift = false;
+    relearning = false;
+    begin_learning();
+  }
+
+  std::uint8_t number;
+  StepStructure structure;
+  std::optional<StepStructure> passing;  // of the latest steps, other than `structure`
+  int passing_steps = 0;
+  std::deque<std::uint64_t> changes;  // steps in which the structure changed, the latest ones
+
+  PlanStore plans;
+  KnownPeaks known_peaks;
+  TightShapes tight_shapes;
+  DriftDetector drift;
+
+  std::int64_t recorded_steps = 0;    // that taught something
+  std::int64_t learning_steps = 0;    // since learning last began
+  std::int64_t curious_steps = 0;     // recorded while planning, since learning last began
+  std::int64_t unmeasured_steps = 0;  // recorded in a row that could not be cut into segments
+  std::int64_t unplanned_steps = 0;   // since then, in a row
+  std::int64_t menu_steps = 0;        // spent on a menu since it appeared
+  bool relearning = false;            // a drift or a new structure: record before planning again
+  std::int32_t doubtful_steps = 0;    // recorded steps whose misfits are drift: forgotten
+  bool learning_was_revoked = false;  // in the last step that taught
+  bool judge_drift = false;           // the next recorded step tells whether the drift was real
+  ShapeSet to_record;                 // when they appear next
+  ShapeSet recorded_again;            // recorded for a misfit before
+};
+
+// Never empty. Which kind a step is of shows in its first layer; until then it is expected to be of
+// the kind that its regime had last: batches with a dimension of 1 run other operators, and layers
+// of other classes then. Where all numbers are taken the kind that was not run for the longest is
+// given up. Not thread-safe: one owner thread.
+class StepKinds {
+ public:
+  using Factory = std::function<std::unique_ptr<StepKind>(std::uint8_t number)>;
+
+  explicit StepKinds(Factory factory) : factory_(std::move(factory)) { renew(0); }
+
+  [[nodiscard]] StepKind& expected(const ShapeKey& shape) const {
+    const auto known = of_regime_.find(regime_of(shape));
+    return *kinds_[known == of_regime_.end() ? latest_ : known->second];
+  }
+  // The kind that runs layers of this class; null: none does.
+  [[nodiscard]] StepKind* of_class(std::uint16_t layer_class) const {
+    const auto runs = [layer_class](const std::unique_ptr<StepKind>& kind) {
+      return std::ranges::find(kind->structure.layers, layer_class,
+                               &StepStructure::Layer::layer_class) != kind->structure.layers.end();
+    };
+    const auto found = std::ranges::find_if(kinds_, runs);
+    return found == kinds_.end() ? nullptr : found->get();
+  }
+  // One without layers; `given_up`: its number was another kind's.
+  StepKind& fresh(bool& given_up) {
+    given_up = false;
+    for (const auto& kind : kinds_) {
+      if (kind->structure.layers.empty()) return *kind;
+    }
+    if (kinds_.size() < kMost) return renew(kinds_.size());
+    given_up = true;
+    const auto oldest = std::ranges::min_element(ran_at_);
+    const auto number = static_cast<std::size_t>(oldest - ran_at_.begin());
+    std::erase_if(of_regime_, [number](const auto& known) { return known.second == number; });
+    return renew(number);
+  }
+  // A step of the kind has ended.
+  void ran(const StepKind& kind, const ShapeKey& shape, std::uint64_t step) {
+    latest_ = kind.number;
+    ran_at_[latest_] = step;
+    of_regime_[regime_of(shape)] = latest_;
+  }
+  // Begun anew, with kinds of these layers.
+  void restore(std::vector<StepStructure> structures) {
+    kinds_.clear();
+    ran_at_.clear();
+    of_regime_.clear();
+    latest_ = 0;
+    for (std::size_t i = 0; i < std::clamp<std::size_t>(structures.size(), 1, kMost); ++i) {
+      renew(i);
+      if (i < structures.size()) kinds_[i]->structure = std::move(structures[i]);
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const { return kinds_.size(); }
+  [[nodiscard]] StepKind& operator[](std::size_t number) const { return *kinds_[number]; }
+  [[nodiscard]] auto begin() const { return kinds_.begin(); }
+  [[nodiscard]] auto end() const { return kinds_.end(); }
+
+  static constexpr std::size_t kMost = SegmentKey::kMostKinds;
+
+ private:
+  // Which dimensions are 1, in bits.
+  static std::uint64_t regime_of(const ShapeKey& shape) {
+    std::uint64_t ones = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] == 1) ones |= std::uint64_t{1} << i;
+    }
+    return ones;
+  }
+
+  StepKind& renew(std::size_t number) {
+    if (number == kinds_.size()) {
+      kinds_.emplace_back();
+      ran_at_.push_back(0);
+    }
+    kinds_[number] = factory_(static_cast<std::uint8_t>(number));
+    return *kinds_[number];
+  }
+
+  Factory factory_;
+  std::vector<std::unique_ptr<StepKind>> kinds_;  // by number
+  std::vector<std::uint64_t> ran_at_;             // the step, by number
+  std::map<std::uint64_t, std::size_t> of_regime_;
+  std::size_t latest_ = 0;
+};
+
+}  // namespace pudica

@@ -1,0 +1,152 @@
+// Steps of several kinds in one run: layers of other classes for batches without a mask, of one
+// example, of another mode of the model.
+#include "controller/step_kinds.h"
+
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "controller/controller_harness.h"
+
+namespace pudica::testing {
+namespace {
+
+const ShapeKey kLongest{8, 512};
+
+// Two kinds of step that have nothing in common: layers, what they save, heads.
+void set_kind(Harness& harness, bool other) {
+  SyntheticSpec& spec = harness.model.spec();
+  spec.first_class = other ? 2 : 0;
+  spec.encoder_layers = other ? 6 : 8;
+  spec.inventory_scale = other ? 2 : 1;
+  spec.vocabulary = other ? 900 : 300;
+}
+
+struct Counts {
+  int learning = 0;
+  int wrong = 0;  // peaks other than predicted
+  int predicted = 0;
+};
+
+Counts train(Harness& harness, Bytes budget, int steps, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Counts counts;
+  for (const std::int64_t length : lengths(static_cast<std::size_t>(steps), seed)) {
+    set_kind(harness, random() % 3 == 0);
+    const HarnessStep step = harness.step({8, length}, budget);
+    EXPECT_LE(step.outcome.peak_bytes, budget);
+    counts.learning += step.state == ControllerState::kLearning ? 1 : 0;
+    if (!step.decision.plan->predicts_peak()) continue;
+    ++counts.predicted;
+    counts.wrong += step.outcome.peak_bytes == step.decision.plan->predicted_peak_bytes ? 0 : 1;
+  }
+  return counts;
+}
+
+TEST(StepKinds, StepsOfTwoKindsInAnyOrderAreLearnedOnceAndPlanned) {
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
+    Harness harness({.menu_steps = 2});
+    set_kind(harness, true);
+    const Bytes budget = harness.budget_at(kLongest, 0.3);
+    const Counts first = train(harness, budget, 20, seed);
+    EXPECT_LE(first.learning, 7) << seed;
+    const Counts then = train(harness, budget, 60, seed + 100);
+    EXPECT_EQ(then.learning, 0) << seed;
+    EXPECT_GE(then.predicted, 40) << seed;
+    EXPECT_EQ(then.wrong, 0) << seed;
+    EXPECT_EQ(harness.controller->snapshot().counters.drifts, 0) << seed;
+  }
+}
+
+// The shape tells before the first layer does, where it can.
+TEST(StepKinds, ADimensionOfOneTellsTheKind) {
+  Harness harness({});
+  set_kind(harness, true);
+  const Bytes budget = harness.budget_at(kLongest, 0.5);
+  for (const std::int64_t length : lengths(12, 3)) {
+    set_kind(harness, false);
+    harness.step({8, length}, budget);
+    set_kind(harness, true);
+    harness.step({1, length}, budget);
+  }
+  const HarnessStep step = harness.step({1, 200}, budget);
+  EXPECT_EQ(step.first_decision.plan->id, step.decision.plan->id);
+  EXPECT_EQ(step.decision.plan->modes.size(), 6U);
+  const auto one = harness.controller->estimate({1, 200}, budget);
+  const auto many = harness.controller->estimate({8, 200}, budget);
+  ASSERT_TRUE(one && many);
+  EXPECT_EQ(one->plan->modes.size(), 6U);
+  EXPECT_EQ(many->plan->modes.size(), 8U);
+}
+
+TEST(StepKinds, ARestoredStateKnowsAllKinds) {
+  Harness taught({});
+  set_kind(taught, true);
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  train(taught, budget, 30, 7);
+  const std::string state = taught.controller->serialize("bert");
+  Harness anew({}, {.trusts_restored_states = true});
+  ASSERT_TRUE(anew.controller->restore(state, "bert").has_value());
+  EXPECT_EQ(anew.controller->serialize("bert"), state);
+  const Counts counts = train(anew, budget, 30, 8);
+  EXPECT_EQ(counts.learning, 0);
+  EXPECT_GT(counts.predicted, 20);
+}
+
+// A kind that was never seen is no error of the plan it was taken for.
+TEST(StepKinds, AStepOfANewKindIsNotJudgedByAnothersPlan) {
+  Harness harness({});
+  set_kind(harness, true);
+  const Bytes budget = harness.budget_at(kLongest, 0.5);
+  set_kind(harness, false);
+  for (const std::int64_t length : lengths(12, 3)) harness.step({8, length}, budget);
+  const Bytes margin = harness.controller->snapshot().margin_bytes;
+  set_kind(harness, true);
+  harness.step({8, 256}, budget);
+  set_kind(harness, false);
+  const HarnessStep after = harness.step({8, 264}, budget);
+  EXPECT_EQ(after.state, ControllerState::kPlanning);
+  EXPECT_EQ(after.outcome.peak_bytes, after.decision.plan->predicted_peak_bytes);
+  EXPECT_LE(harness.controller->snapshot().margin_bytes, margin);
+}
+
+// More kinds than there are numbers: the one that did not run for longest is learned anew.
+TEST(StepKinds, AreBounded) {
+  Harness harness({.encoder_layers = 3});
+  const Bytes budget = harness.budget_at(kLongest, 0.5);
+  const auto run = [&](int kind) {
+    harness.model.spec().first_class = 2 * kind;
+    HarnessStep last;
+    for (const std::int64_t length : lengths(6, 5)) last = harness.step({8, length}, budget);
+    return last;
+  };
+  const auto most = static_cast<int>(StepKinds::kMost);
+  for (int kind = 0; kind < most + 4; ++kind) {
+    EXPECT_EQ(run(kind).state, ControllerState::kPlanning) << kind;
+  }
+  const HarnessStep known = harness.step({8, 320}, budget);
+  EXPECT_EQ(known.outcome.peak_bytes, known.decision.plan->predicted_peak_bytes);
+  harness.model.spec().first_class = 2 * most;
+  EXPECT_EQ(harness.step({8, 328}, budget).state, ControllerState::kPlanning) << "still known";
+  harness.model.spec().first_class = 0;
+  harness.step({8, 328}, budget);
+  EXPECT_EQ(run(0).state, ControllerState::kPlanning) << "given up, and learned anew";
+}
+
+TEST(StepKinds, WhatStandsBetweenLayersIsAKindsOwn) {
+  const SegmentKey gap{SegmentKind::kGap, 3, Mode::keep(), 0};
+  EXPECT_EQ(gap.in_kind(0), gap);
+  EXPECT_NE(gap.in_kind(2), gap);
+  EXPECT_EQ(gap.in_kind(2).step_kind(), 2);
+  EXPECT_EQ(gap.in_kind(2).place(), 3);
+  EXPECT_EQ(gap.in_kind(2).in_kind(1), gap.in_kind(1));
+  EXPECT_EQ(to_string(gap.in_kind(2)), to_string(gap) + "/step-kind-2");
+  const SegmentKey layer{SegmentKind::kForward, 3, Mode::keep(), 0};
+  EXPECT_EQ(layer.in_kind(2), layer);
+  const SegmentKey optimizer{SegmentKind::kOptimizer, 0, Mode::keep(), 0};
+  EXPECT_EQ(optimizer.in_kind(2), optimizer) << "steps of every kind have the same";
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -1,0 +1,100 @@
+// Which kind of step runs shows in its first layer: the policy is asked once more then.
+#include <algorithm>
+
+#include "torch/session_fixture.h"
+
+namespace pudica::testing {
+namespace {
+
+class ReplanTest : public SessionTest {
+ protected:
+  ReplanTest() { policy_->may_change = true; }
+
+  static bool has(const StepOutcome& outcome, SegmentKind kind) {
+    return std::ranges::any_of(
+        outcome.segments, [kind](const SegmentObservation& item) { return item.key.kind == kind; });
+  }
+};
+
+TEST_F(ReplanTest, TheFirstLayerIsAskedForOnceAndItsPlanIsTheSteps) {
+  policy_->plan->default_mode = Mode::keep();
+  Plan other;
+  other.id = 7;
+  other.default_mode = Mode::full();
+  policy_->other = StepDecision{std::make_shared<const Plan>(other), false};
+  const auto handle = attach_with(1 << 30);
+  train_step(*handle);
+  const StepReport& report = report_;
+  EXPECT_EQ(policy_->first_classes, std::vector<std::uint16_t>{0});
+  EXPECT_EQ(report.plan->id, 7U);
+  EXPECT_EQ(report.recomputed_layers, 4);
+  EXPECT_EQ(policy_->outcomes.back().plan->id, 7U);
+}
+
+TEST_F(ReplanTest, WhatComesBeforeTheFirstLayerIsMeasuredWhereTheStepIsRecorded) {
+  policy_->other = StepDecision{std::make_shared<const Plan>(), true};
+  const auto handle = attach_with(1 << 30);
+  train_step(*handle);
+  ASSERT_FALSE(policy_->outcomes.back().segments.empty());
+  const auto& segments = policy_->outcomes.back().segments;
+  const auto gap = std::ranges::find_if(segments, [](const SegmentObservation& item) {
+    return item.key.kind == SegmentKind::kGap && item.key.layer_class == 0;
+  });
+  ASSERT_NE(gap, segments.end());
+  EXPECT_GT(gap->sample.net_bytes, 0) << "what the model made in front of its layers";
+  EXPECT_TRUE(has(policy_->outcomes.back(), SegmentKind::kBackward));
+}
+
+TEST_F(ReplanTest, AStepThatIsNotRecordedAfterAllTeachesNothing) {
+  policy_->record = true;
+  policy_->other = StepDecision{std::make_shared<const Plan>(), false};
+  const auto handle = attach_with(1 << 30);
+  train_step(*handle);
+  EXPECT_FALSE(report_.recorded);
+  EXPECT_TRUE(policy_->outcomes.back().segments.empty());
+}
+
+TEST_F(ReplanTest, AStepThatStaysAsDecidedIsRecordedAsDecided) {
+  for (const bool record : {true, false}) {
+    policy_->record = record;
+    const auto handle = attach_with(1 << 30);
+    train_step(*handle);
+    EXPECT_EQ(report_.recorded, record);
+    EXPECT_EQ(policy_->outcomes.back().segments.empty(), !record);
+  }
+}
+
+TEST_F(ReplanTest, AFailureOfThePolicyLeavesTheStepAsItWas) {
+  policy_->fail_in = "replan";
+  const auto handle = attach_with(1 << 30);
+  const std::vector<at::Tensor> failed = train_step(*handle);
+  EXPECT_EQ(handle->failures(), 1);
+  const std::vector<at::Tensor> plain = train_step(*handle);
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(failed[i], plain[i]));
+}
+
+// An exception between two layers, or a loss that nobody goes back from.
+TEST_F(ReplanTest, AForwardWithoutABackwardTeachesNothing) {
+  policy_->record = true;
+  const auto handle = attach_with(1 << 30);
+  forward(*handle);
+  handle->end_step();
+  EXPECT_TRUE(policy_->structures.empty());
+  ASSERT_EQ(policy_->outcomes.size(), 1U);
+  EXPECT_TRUE(policy_->outcomes[0].failed);
+  EXPECT_TRUE(policy_->outcomes[0].segments.empty());
+  train_step(*handle);
+  EXPECT_FALSE(policy_->outcomes[1].failed);
+}
+
+// Contrastive training: its backward is still to come.
+TEST_F(ReplanTest, AForwardWhoseBackwardIsToComeIsNoFailure) {
+  const auto handle = attach_with(1 << 30);
+  const at::Tensor first = forward(*handle);
+  const at::Tensor second = forward(*handle);
+  ASSERT_EQ(policy_->outcomes.size(), 1U);
+  EXPECT_FALSE(policy_->outcomes[0].failed);
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -1,4 +1,7 @@
-"""Batches that run other layers than the ones before: without a mask, of one example, cut short."""
+"""Steps that are unlike the ones before, or whose layers are unlike each other.
+
+Without a mask, of one example, cut short; with a loss at each layer.
+"""
 
 from __future__ import annotations
 
@@ -84,9 +87,26 @@ def cut_short(model: nn.Module, k: int) -> None:
     hook.remove()
 
 
+class Supervised(Stack):
+    def forward(self, words: torch.Tensor) -> Any:
+        x = self.embed(words)
+        outputs = []
+        for layer in self.layers:
+            x = layer(x)
+            outputs.append(x)
+        return [output.square().mean() for output in outputs]
+
+
+def at_each_layer(model: nn.Module, k: int) -> None:
+    """Deep supervision: the first layer alone makes its input's gradient, the others add to one."""
+    words = torch.full((6, 8 * random.Random(k).randint(4, 40)), k % 100)
+    sum(model(words)).backward()
+
+
 @pytest.mark.parametrize("share", [0.05, 0.5])
 @pytest.mark.parametrize("make, step, learning, predicted", [
-    (packed_llama, packed, 7, 35), (Stack, of_any_size, 8, 40), (Stack, cut_short, 6, 35)])
+    (packed_llama, packed, 7, 35), (Stack, of_any_size, 8, 25), (Stack, cut_short, 6, 35),
+    (Supervised, at_each_layer, 6, 45)])
 def test_each_kind_of_step_is_learned_once(
     make: Callable[[], nn.Module], step: Callable[[nn.Module, int], None], learning: int,
     predicted: int, share: float,

@@ -173,6 +173,9 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
     const auto theirs = exact(Mode::full(), keep->variant);
     if (mine && theirs && !is_drawn(*mine) && !is_drawn(*theirs)) {
       bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+    } else if (mine && mine->fit && !is_drawn(*mine) &&
+               (variant & SegmentKey::kFirstOfClass) != 0) {
+      return mine->remaining_bytes();  // it leaves what its siblings do not: they tell nothing
     }
   }
   return bytes;

@@ -70,6 +70,7 @@ void ControllerImpl::drop_claims() {
   store_ =
       SegmentStore([predictor = options_.predictor] { return make_online_predictor(predictor); });
   for (const auto& kind : kinds_) kind->forget();
+  first_apart_.clear();
   margin_.reset();
   most_returning_bytes_ = Bytes(0);
   coming_base_bytes_ = {};

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ class ControllerImpl final : public Controller {
   explicit ControllerImpl(const ControllerOptions& options);
 
   [[nodiscard]] std::string name() const override { return "pudica"; }
-  void on_structure(const StepStructure& structure) override;
+  void on_structure(const StepStructure& told) override;
   [[nodiscard]] bool wants_menus() const override { return on_menu(Mode::Kind::kSelective); }
   StepDecision begin_step(const StepContext& context) override;
   std::optional<StepDecision> replan(const StepContext& context,
@@ -97,6 +98,8 @@ class ControllerImpl final : public Controller {
   void let_pass(const StepStructure& structure);
   void note_change();
   bool is_passing();
+  void set_first_apart(StepStructure& structure) const;
+  void learn_first_apart(const StepOutcome& outcome);
   [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
@@ -138,8 +141,10 @@ class ControllerImpl final : public Controller {
   std::unique_ptr<Planner> planner_;
   SegmentStore store_;
   StepKinds kinds_;
-  StepKind* kind_;                 // of the step under way, or of the latest
-  StepKind* told_;                 // of the structure that was told last
+  StepKind* kind_;  // of the step under way, or of the latest
+  StepKind* told_;  // of the structure that was told last
+  std::set<std::uint16_t>
+      first_apart_;                // classes whose layers need something else as a step's first
   std::uint8_t planned_kind_ = 0;  // that the latest decision is for
   Claims claims_;
   Margin margin_;

@@ -61,6 +61,7 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;
   if (!agrees_with_claims(outcome, peak)) return;
   if (!outcome.segments.empty()) {
+    learn_first_apart(outcome);
     learn(placed(outcome));
   } else if (!outcome.recomputes.empty() || !outcome.forwards.empty()) {
     const std::uint64_t version = store_.version();

@@ -351,6 +351,12 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
     kinds_.restore(std::move(structures));
     for (const auto& kind : kinds_) kind->recorded_steps = header.kinds[kind->number].recorded;
     kind_ = told_ = &kinds_[0];
+    first_apart_.clear();
+    for (const auto& kind : kinds_) {
+      const auto& layers = kind->structure.layers;
+      const bool apart = !layers.empty() && (layers[0].variant & SegmentKey::kFirstOfClass) != 0;
+      if (apart) first_apart_.insert(layers[0].layer_class);
+    }
     for (const std::size_t present : {0U, 1U}) {
       base_known_[present] = header.base_bytes[present].has_value();
       last_base_bytes_[present] = header.base_bytes[present].value_or(Bytes(0));

@@ -22,6 +22,9 @@ constexpr std::uint64_t kRestlessSteps = 24;
 constexpr int kOtherClassesPass = 2;
 constexpr int kLeftOutPass = 4;
 
+// Differences below this are rounding of allocators.
+constexpr std::int64_t kNoticeableBytes = 4096;
+
 bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
 }
@@ -80,10 +83,38 @@ void ControllerImpl::forget_kinds() {
   StepStructure known = kinds_[0].structure;
   known.class_names = told_->structure.class_names;
   kinds_.restore({std::move(known)});
+  first_apart_.clear();
   kind_ = told_ = &kinds_[0];
 }
 
-void ControllerImpl::on_structure(const StepStructure& structure) {
+void ControllerImpl::set_first_apart(StepStructure& structure) const {
+  if (structure.layers.empty() || !first_apart_.contains(structure.layers[0].layer_class)) return;
+  structure.layers[0].variant |= SegmentKey::kFirstOfClass;
+}
+
+// The first layer of a step comes last in the backward: what its siblings add to a gradient that is
+// there already, it makes. Where that shows within a step it is learned apart from then on.
+void ControllerImpl::learn_first_apart(const StepOutcome& outcome) {
+  for (const SegmentObservation& first : outcome.segments) {
+    if (first.layer != 0 || first.key.kind != SegmentKind::kBackward) continue;
+    const std::uint16_t layer_class = first.key.layer_class;
+    const auto differs = [&first](const SegmentObservation& other) {
+      return other.key == first.key && other.layer != 0 &&
+             std::abs(other.sample.net_bytes - first.sample.net_bytes) > kNoticeableBytes;
+    };
+    if (first_apart_.contains(layer_class) || std::ranges::none_of(outcome.segments, differs)) {
+      continue;
+    }
+    first_apart_.insert(layer_class);
+    store_.forget_backwards(layer_class);
+    for (const auto& kind : kinds_) set_first_apart(kind->structure);
+    clear_plans();
+  }
+}
+
+void ControllerImpl::on_structure(const StepStructure& told) {
+  StepStructure structure = told;
+  set_first_apart(structure);
   if (!agree(structure.class_names, told_->structure.class_names)) forget_kinds();
   kind_ = told_ = &kind_of(structure);
   if (kind_->passing && *kind_->passing == structure) return;
@@ -115,6 +146,7 @@ void ControllerImpl::take_parts(const StepStructure& structure) {
   StepStructure whole = structure;
   if (merged.size() > structure.layers.size()) {
     whole.layers = layers_of(merged);
+    set_first_apart(whole);
     // Where in the whole those are is not told: none of such a class is taken to read the one
     // before.
     for (const StepStructure::Layer& part : structure.layers) {
@@ -147,7 +179,13 @@ bool ControllerImpl::is_passing() {
 
 // The step as its kind knows it: its segments by the places of its layers in the structure.
 StepOutcome ControllerImpl::placed(StepOutcome outcome) const {
-  for (SegmentObservation& item : outcome.segments) item.key = item.key.in_kind(kind_->number);
+  for (SegmentObservation& item : outcome.segments) {
+    item.key = item.key.in_kind(kind_->number);
+    const bool first = item.layer == 0 && !item.key.is_of_kind();
+    if (first && first_apart_.contains(item.key.layer_class)) {
+      item.key.variant |= SegmentKey::kFirstOfClass;
+    }
+  }
   if (!kind_->passing || kind_->passing->layers.size() >= kind_->structure.layers.size()) {
     return outcome;
   }

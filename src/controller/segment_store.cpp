@@ -286,6 +286,12 @@ void SegmentStore::forget_class(std::uint16_t layer_class) {
   refresh_index();
 }
 
+void SegmentStore::forget_backwards(std::uint16_t layer_class) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.kind == SegmentKind::kBackward && key.layer_class == layer_class) forget(key);
+  }
+}
+
 void SegmentStore::forget_selective(std::uint16_t layer_class) {
   for (const SegmentKey& key : predictor_->segments()) {
     const bool of_class = key.layer_class == layer_class && key.kind != SegmentKind::kGap;

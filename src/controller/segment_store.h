@@ -102,6 +102,8 @@ class SegmentStore {
   }
 
   void forget_class(std::uint16_t layer_class);
+  // What its layers need in the backward.
+  void forget_backwards(std::uint16_t layer_class);
   // The selective modes of a class: its menu changed.
   void forget_selective(std::uint16_t layer_class);
   // Gaps of a kind of step, of this index and above: the layers around them changed.

@@ -25,6 +25,12 @@ void OutputWatch::called(std::int32_t layer, const std::vector<at::Tensor>& inpu
   const auto found = layers_.find(layer - 1);
   if (found == layers_.end()) return;
   Layer& before = found->second;
+  for (const Watched& input : read) {
+    const bool both = input.data != nullptr && contains(before.inputs, input);
+    if (both && std::ranges::find(shared_, input.data) == shared_.end()) {
+      shared_.push_back(input.data);
+    }
+  }
   const auto above = layers_.find(layer - 2);
   for (std::size_t i = 0; i < std::min(read.size(), before.inputs.size()); ++i) {
     const Watched& input = before.inputs[i];

@@ -1,4 +1,5 @@
-// OutputWatch: how long a layer itself holds what the next layer reads.
+// OutputWatch: how long a layer itself holds what the next layer reads, and what they read
+// together.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,10 @@ namespace pudica::hooks {
 // made it as well. Holds no memory of tensors. Layers by their place in the step. Not thread-safe.
 class OutputWatch {
  public:
-  void clear() { layers_.clear(); }
+  void clear() {
+    layers_.clear();
+    shared_.clear();
+  }
   // A layer is called: nothing of its inputs will count as made by it, and of what the layer before
   // it made only what it reads. Only memory of `device` counts.
   void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);
@@ -34,6 +38,9 @@ class OutputWatch {
   [[nodiscard]] std::vector<const void*> gone_early(std::int32_t layer) const;
   // Of what the layer made: where to watch for its end.
   [[nodiscard]] std::vector<const void*> places(std::int32_t layer) const;
+  // Where the memory is of what this layer and the one before it both read (a mask, tables of
+  // positions): the last of them to read it in the backward lets it go, as no other layer does.
+  [[nodiscard]] const std::vector<const void*>& shared() const { return shared_; }
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
@@ -55,6 +62,7 @@ class OutputWatch {
   [[nodiscard]] static bool contains(const std::vector<Watched>& all, const Watched& one);
 
   std::map<std::int32_t, Layer> layers_;
+  std::vector<const void*> shared_;  // in the order in which that showed
   std::int32_t under_way_ = -1;
 };
 

@@ -212,6 +212,16 @@ std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure
   return recorded;
 }
 
+std::vector<std::int64_t> Session::shared_frees() const {
+  std::vector<std::int64_t> events;
+  const OutputWatch outputs = state_->outputs();
+  for (const void* const place : outputs.shared()) {
+    const std::int64_t event = state_->recorder().freed_at(place);
+    if (event != Recorder::kNone) events.push_back(event);
+  }
+  return events;
+}
+
 WorkTimer Session::timer_of_step() const {
   if (!clock_) return WorkTimer(host_clock_);
   const bool timed = decision_.record || step_ % kTimedEvery == 0;
@@ -295,8 +305,9 @@ StepReport Session::end_step() {
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);
       outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !outcome.repeated_backward) {
-        StepProfile profile = build_profile(state_->recorder(), calls, context_.gradients_present,
-                                            context_.waiting_forwards > 0);
+        StepProfile profile = build_profile(
+            state_->recorder(),
+            {calls, shared_frees(), context_.gradients_present, context_.waiting_forwards > 0});
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record) {

@@ -207,6 +207,7 @@ class Session final : public Handle {
   void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
   // Of the step under way, whose structure is `structure`.
+  [[nodiscard]] std::vector<std::int64_t> shared_frees() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;
   [[nodiscard]] WorkTimer timer_of_step() const;
   void learn_times();

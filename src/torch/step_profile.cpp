@@ -24,13 +24,12 @@ struct Moved {
 // Reads marks in order and adds one observation a segment.
 class ProfileBuilder {
  public:
-  ProfileBuilder(const Recorder& recorder, const std::vector<RecordedCall>& calls,
-                 bool gradients_present, bool shares_backward)
+  ProfileBuilder(const Recorder& recorder, const RecordedStep& step)
       : recorder_(recorder),
-        calls_(calls),
+        step_(step),
+        calls_(step.calls),
         marks_(recorder.marks()),
-        accumulating_(gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}),
-        shares_backward_(shares_backward) {}
+        accumulating_(step.gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}) {}
 
   StepProfile build() {
     if (recorder_.overflowed() || calls_.empty() || !forward()) return {};
@@ -164,8 +163,9 @@ class ProfileBuilder {
       }
     } else {
       const std::int64_t left = calls_[at.lowest].left_input_bytes;
-      finish_layer(at.lowest, *at.border, *at.input_border, -left);
-      add(epilogue_key(at.lowest), -1, *at.input_border, next, {left, held});
+      const bool told = finish_layer(at.lowest, *at.border, *at.input_border, -left);
+      const std::int64_t behind = left + take_shared(told, *at.border, *at.input_border);
+      add(epilogue_key(at.lowest), -1, *at.input_border, next, {behind, held});
     }
   }
 
@@ -177,18 +177,20 @@ class ProfileBuilder {
     const Mark* end = take(MarkKind::kBackwardEnd, -1);
     if (end == nullptr) return false;
     // Behind it comes the backward of another forward, whose beginning may not have been marked.
-    const Mark* own_end = shares_backward_ ? handover : end;
+    const Mark* own_end = step_.shares_backward ? handover : end;
     const std::int64_t left = own_end != nullptr ? calls_[at.lowest].left_input_bytes : 0;
+    std::int64_t behind = left;
     if (input_border != nullptr || own_end != nullptr) {
       const Mark& layer_end = input_border != nullptr ? *input_border : *own_end;
-      finish_layer(at.lowest, *at.border, layer_end, -left);
+      const bool told = finish_layer(at.lowest, *at.border, layer_end, -left);
+      if (own_end != nullptr) behind += take_shared(told, *at.border, layer_end);
     }
     if (input_border != nullptr && own_end != nullptr) {
-      add(epilogue_key(0), -1, *input_border, *own_end, {left, 0});
+      add(epilogue_key(0), -1, *input_border, *own_end, {behind, 0});
     }
     const Mark* step_end = take(MarkKind::kStepEnd, -1);
     if (step_end == nullptr) return false;
-    const Moved moved{input_border != nullptr ? 0 : left, 0};
+    const Moved moved{input_border != nullptr ? 0 : behind, 0};
     add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end, moved);
     return true;
   }
@@ -200,6 +202,24 @@ class ProfileBuilder {
       add(SegmentKey::until_return(calls_.size()), -1, *forward_end_, returned);
     }
     add(step_key(SegmentKind::kHead), -1, *forward_end_, border, {0, last});
+  }
+
+  // Of what several layers read, what was freed between these marks: taken out of the last layer's
+  // segment, which lies there, where there is one. Returns its bytes, below zero.
+  std::int64_t take_shared(bool has_segment, const Mark& begin, const Mark& end) {
+    std::int64_t freed = 0;
+    for (const std::int64_t event : step_.shared_frees) {
+      if (event < begin.event || event >= end.event) continue;
+      freed += recorder_.events(event, event + 1).front();
+      if (!has_segment) continue;
+      SegmentObservation& layer = observations_.back();
+      const std::ptrdiff_t moved_in = layer.held_output_bytes != 0 ? 1 : 0;
+      layer.sample.deltas[static_cast<std::size_t>(event - begin.event + moved_in)] = 0;
+    }
+    if (freed == 0 || !has_segment) return freed;
+    std::erase(observations_.back().sample.deltas, 0);
+    set_sums(observations_.back().sample);
+    return freed;
   }
 
   // The recompute of layer i, if there was one.
@@ -240,10 +260,10 @@ class ProfileBuilder {
   }
 
   const Recorder& recorder_;
+  const RecordedStep& step_;
   const std::vector<RecordedCall>& calls_;
   std::vector<Mark> marks_;
   std::uint8_t accumulating_;
-  bool shares_backward_;
   std::size_t next_ = 0;
   const Mark* forward_end_ = nullptr;
   std::vector<SegmentObservation> observations_;
@@ -252,9 +272,8 @@ class ProfileBuilder {
 
 }  // namespace
 
-StepProfile build_profile(const Recorder& recorder, const std::vector<RecordedCall>& calls,
-                          bool gradients_present, bool shares_backward) {
-  return ProfileBuilder(recorder, calls, gradients_present, shares_backward).build();
+StepProfile build_profile(const Recorder& recorder, const RecordedStep& step) {
+  return ProfileBuilder(recorder, step).build();
 }
 
 }  // namespace pudica::hooks

@@ -37,6 +37,14 @@ struct RecordedCall {
   WorkTime forward;   // without what its frame did at its end
 };
 
+struct RecordedStep {
+  std::vector<RecordedCall> calls;
+  // Events that freed what several layers read and none made (OutputWatch::shared).
+  std::vector<std::int64_t> shared_frees;
+  bool gradients_present = false;
+  bool shares_backward = false;  // it goes on to forwards before this one, whose own is not told
+};
+
 // The time of a segment that a device had not come to when its step ended.
 struct LateSegment {
   SegmentKey key;
@@ -52,12 +60,12 @@ struct StepProfile {
 // The segments that the marks show cleanly. Where a layer holds its output itself, the output
 // is taken to be freed where others free theirs, right before the layer's backward, and to
 // be allocated again in it: what a layer leaves is the same then whatever its neighbours do, and no
-// highest point moves. Where it lets go of its output earlier, while the backward before its own is
-// under way, that backward is told as it would have been otherwise as well. Forward segments are
-// given whenever the forward is complete; head, backward and the rest only if the borders came in
-// the order of a chain (last layer first). `shares_backward`: the backward goes on to forwards
-// before this one, whose own is not told. Empty if the recorder overflowed.
-StepProfile build_profile(const Recorder& recorder, const std::vector<RecordedCall>& calls,
-                          bool gradients_present, bool shares_backward);
+// highest point moves. What several layers read goes with the last of them, which is to be like its
+// siblings: there it is taken to be freed right behind. Where a layer lets go of its output
+// earlier, while the backward before its own is under way, that backward is told as it would have
+// been otherwise as well. Forward segments are given whenever the forward is complete; head,
+// backward and the rest only if the borders came in the order of a chain (last layer first). Empty
+// if the recorder overflowed.
+StepProfile build_profile(const Recorder& recorder, const RecordedStep& step);
 
 }  // namespace pudica::hooks

@@ -1,3 +1,4 @@
+#include <span>
 #include <utility>
 
 #include <torch/csrc/autograd/engine.h>
@@ -98,7 +99,11 @@ void StepState::end_layer() {
 void StepState::called(std::int32_t layer, const std::vector<at::Tensor>& inputs,
                        at::Device device) {
   const std::lock_guard lock(mutex_);
+  const std::size_t known = outputs_.shared().size();
   outputs_.called(layer, inputs, device);
+  for (const void* const place : std::span(outputs_.shared()).subspan(known)) {
+    recorder_.watch(place);
+  }
 }
 
 void StepState::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,

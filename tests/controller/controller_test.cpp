@@ -279,5 +279,26 @@ TEST(Controller, SnapshotNamesTheRegionOfEachPlan) {
   EXPECT_EQ(snapshot.recent_peaks.size(), 28u);
 }
 
+// Where losses read every layer's output, the first layer alone makes the gradient that its
+// siblings add to one that is there already.
+TEST(ControllerFirstLayer, IsLearnedApartWhereItNeedsSomethingElse) {
+  Harness harness({.first_extra_units = 3, .menu_steps = 2});
+  const Bytes budget = harness.budget_at({8, 512}, 0.3);
+  int learning = 0;
+  int step = 0;
+  for (const std::int64_t length : lengths(40, 9)) {
+    const HarnessStep done = harness.step({8, length}, budget);
+    learning += done.state == ControllerState::kLearning ? 1 : 0;
+    EXPECT_LE(done.outcome.peak_bytes, budget);
+    if (++step <= 10 || !done.decision.plan->predicts_peak()) continue;
+    EXPECT_EQ(done.outcome.peak_bytes, done.decision.plan->predicted_peak_bytes) << step;
+  }
+  EXPECT_LE(learning, 5);
+  EXPECT_EQ(harness.controller->snapshot().counters.drifts, 0);
+  Harness anew({.first_extra_units = 3, .menu_steps = 2}, {.trusts_restored_states = true});
+  ASSERT_TRUE(anew.controller->restore(harness.controller->serialize("it"), "it").has_value());
+  EXPECT_EQ(anew.step({8, 300}, budget).state, ControllerState::kPlanning) << "the state says so";
+}
+
 }  // namespace
 }  // namespace pudica::testing

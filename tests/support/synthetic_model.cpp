@@ -182,6 +182,7 @@ SyntheticModel::Deltas SyntheticModel::backward(const ShapeKey& shape, int layer
   append(out, {3 * u, u, layer_parameters()});
   if (gradients) out.push_back(-layer_parameters());
   if (is_last(layer) && spec_.last_extra_bytes > 0) out.push_back(spec_.last_extra_bytes);
+  if (layer == 0 && spec_.first_extra_units > 0) out.push_back(spec_.first_extra_units * u);
   append_freed(out, inventory(shape, layer));
   append(out, {-3 * u, -u, -u});  // workspace, the output and its gradient
   if (mode == Mode::full()) out.push_back(-kRngBytes);
@@ -210,6 +211,7 @@ SyntheticModel::Deltas SyntheticModel::epilogue(const ShapeKey& shape, bool grad
     if (layer < layer_count()) append_freed(out, {net_of(gap(shape, layer))});
   }
   if (spec_.last_extra_bytes > 0) out.push_back(-spec_.last_extra_bytes);
+  if (spec_.first_extra_units > 0) out.push_back(-spec_.first_extra_units * unit(shape, 0));
   return out;
 }
 

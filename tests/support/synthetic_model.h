@@ -17,15 +17,16 @@ struct SyntheticSpec {
   int left_out_layers = 0;  // of the next steps; the optimizer has them
   std::int64_t width = 64;
   std::int64_t vocabulary = 300;
-  std::int64_t heads = 0;             // > 0: explicit attention, quadratic in the length
-  std::int64_t cast_bytes = 0;        // autocast: kept by a `full` layer, freed in the head
-  std::int64_t last_extra_bytes = 0;  // left by the first layer of a class in backward
-  std::int64_t inventory_scale = 1;   // changes when the model drifts
-  int accumulation = 1;               // micro-steps for each step of the optimizer
-  int menu_steps = 0;                 // selective modes of both classes, at most 3
-  bool offloads = false;              // true_costs has the mode
-  bool holds_outputs = false;         // of a step until the next one's forward returns
-  double peak_noise = 0;              // relative, uniform: of the measured peak only
+  std::int64_t heads = 0;              // > 0: explicit attention, quadratic in the length
+  std::int64_t cast_bytes = 0;         // autocast: kept by a `full` layer, freed in the head
+  std::int64_t last_extra_bytes = 0;   // left by the first layer of a class in backward
+  std::int64_t first_extra_units = 0;  // outputs' sizes, left by the step's first layer likewise
+  std::int64_t inventory_scale = 1;    // changes when the model drifts
+  int accumulation = 1;                // micro-steps for each step of the optimizer
+  int menu_steps = 0;                  // selective modes of both classes, at most 3
+  bool offloads = false;               // true_costs has the mode
+  bool holds_outputs = false;          // of a step until the next one's forward returns
+  double peak_noise = 0;               // relative, uniform: of the measured peak only
   double pace_noise = 0;  // all times of a step: by one factor up to 1 + this, or over it
   std::uint64_t seed = 1;
 };

@@ -43,6 +43,22 @@ TEST(OutputWatch, TellsWhereWhatWentEarlyWas) {
   EXPECT_TRUE(watch.gone_early(1).empty());
 }
 
+TEST(OutputWatch, TellsWhatNeighboursBothRead) {
+  OutputWatch watch;
+  const at::Tensor mask = at::empty({4});
+  const at::Tensor own = at::empty({4});
+  const at::Tensor x = at::empty({4});
+  const at::Tensor y = at::empty({4});
+  watch.called(0, {x, mask, own}, kCpu);
+  watch.made(0, {y}, kCpu);
+  EXPECT_TRUE(watch.shared().empty());
+  watch.called(1, {y, mask.view({2, 2})}, kCpu);
+  watch.called(2, {y, mask}, kCpu);
+  EXPECT_EQ(watch.shared(), (std::vector<const void*>{mask.storage().data(), y.storage().data()}));
+  watch.clear();
+  EXPECT_TRUE(watch.shared().empty());
+}
+
 TEST(OutputWatch, WhatOutlivesItsBackwardIsSomebodyElses) {
   OutputWatch watch;
   const at::Tensor output = at::empty({4});

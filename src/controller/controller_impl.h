@@ -133,6 +133,7 @@ class ControllerImpl final : public Controller {
   void remember_peak(const StepOutcome& outcome);
   bool agrees_with_claims(const StepOutcome& outcome, std::optional<bool> peak);
   void drop_claims();
+  [[nodiscard]] bool keeping_may_not_fit(const StepContext& context) const;
 
   // Reports and state.
   [[nodiscard]] StepContext context_at(const ShapeKey& shape, Bytes budget_bytes) const;
@@ -183,10 +184,12 @@ class ControllerImpl final : public Controller {
   bool relearning_ = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps_ = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked_ = false;  // in the last step that taught
-  bool judge_drift_ = false;           // the next recorded step tells whether the drift was real
-  bool broken_ = false;                // an exception was contained: stand down
-  ShapeSet to_record_;                 // when they appear next
-  ShapeSet recorded_again_;            // recorded for a misfit before
+  // The most that a step without a prediction needed above its base, where the allocator caches.
+  Bytes unplanned_need_bytes_{0};
+  bool judge_drift_ = false;  // the next recorded step tells whether the drift was real
+  bool broken_ = false;       // an exception was contained: stand down
+  ShapeSet to_record_;        // when they appear next
+  ShapeSet recorded_again_;   // recorded for a misfit before
   std::deque<PeakRecord> recent_peaks_;
   mutable std::map<std::uint64_t, std::vector<ShapeKey>> regions_;  // by plan id
   mutable std::uint64_t regions_version_ = 0;

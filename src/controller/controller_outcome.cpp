@@ -56,6 +56,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   }
   if (outcome.plan && !outcome.plan->predicts_peak()) {
     tight_shapes_.note(outcome, structure_.layers.size());
+    const Bytes need = outcome.peak_bytes - outcome.context.base_bytes;
+    if (outcome.allocator) unplanned_need_bytes_ = std::max(unplanned_need_bytes_, need);
   }
   if (!agrees_with_claims(outcome, peak)) return;
   if (!outcome.segments.empty()) {

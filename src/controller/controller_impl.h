@@ -130,6 +130,7 @@ class ControllerImpl final : public Controller {
   void remember_peak(const StepOutcome& outcome);
   bool agrees_with_claims(const StepOutcome& outcome, std::optional<bool> peak);
   void drop_claims();
+  [[nodiscard]] bool keeping_may_not_fit(const StepContext& context) const;
 
   // Reports and state.
   [[nodiscard]] StepContext context_at(const ShapeKey& shape, Bytes budget_bytes) const;
@@ -169,7 +170,9 @@ class ControllerImpl final : public Controller {
 
   std::vector<std::int64_t> largest_;  // of each dimension, over the steps that ended
   bool short_of_room_ = false;         // a plan could not keep everything
-  bool broken_ = false;                // an exception was contained: stand down
+  // The most that a step without a prediction needed above its base, where the allocator caches.
+  Bytes unplanned_need_bytes_{0};
+  bool broken_ = false;  // an exception was contained: stand down
   std::deque<PeakRecord> recent_peaks_;
   mutable std::map<std::uint64_t, std::vector<ShapeKey>> regions_;  // by plan id
   mutable std::uint64_t regions_version_ = 0;

@@ -56,7 +56,7 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   plan.shape = context.shape;
   plan.default_mode = default_mode();
   // Revocations disturb what is measured: with too little known to plan around them, shelter.
-  const bool tight = kind_->learning_was_revoked ||
+  const bool tight = kind_->learning_was_revoked || keeping_may_not_fit(context) ||
                      kind_->tight_shapes.contains(context.shape, context.budget_bytes);
   if (!model && tight && on_menu(Mode::Kind::kFull)) plan.default_mode = Mode::full();
   plan.reason = "learning: " + phase_.reason;
@@ -81,6 +81,13 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
       store_, kind_->structure,
       {context.gradients_present, of_all ? options_.menu : plain, planned, plan.default_mode});
   return publish(std::move(plan), {}, true);
+}
+
+// A step that keeps what it can and gives back what it must leaves its gradients wherever there was
+// room, and where the allocator caches the holes between them may be too much for the optimizer.
+bool ControllerImpl::keeping_may_not_fit(const StepContext& context) const {
+  return context.budget_bytes > Bytes(0) && unplanned_need_bytes_ > Bytes(0) &&
+         context.base_bytes + unplanned_need_bytes_ > context.budget_bytes;
 }
 
 // Layers do not fit one by one, so no layer is taken out to be kept.

@@ -56,6 +56,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   }
   if (outcome.plan && !outcome.plan->predicts_peak()) {
     kind_->tight_shapes.note(outcome, kind_->structure.layers.size());
+    const Bytes need = outcome.peak_bytes - outcome.context.base_bytes;
+    if (outcome.allocator) unplanned_need_bytes_ = std::max(unplanned_need_bytes_, need);
   }
   if (outcome.repeated_backward) ++kind_->unmeasured_steps;
   if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;

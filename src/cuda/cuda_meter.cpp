@@ -11,7 +11,6 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
-#include "base/atomic_max.h"
 #include "cuda/budget_allocator.h"
 #include "cuda/expandable_segments.h"
 #include "torch/gap_habit.h"
@@ -31,6 +30,12 @@ std::array<std::atomic<CudaMeter*>, kMostDevices> meters{};  // leaked: they out
 std::int64_t page_bytes() {
   return Config::use_expandable_segments() ? static_cast<std::int64_t>(Config::large_segment_size())
                                            : 0;
+}
+
+// Of `bytes` that were mapped: small blocks have pages of their own.
+std::int64_t page_bytes_of(std::int64_t bytes) {
+  const auto large = static_cast<std::int64_t>(Config::large_segment_size());
+  return bytes % large == 0 ? large : segment_bytes(1);
 }
 
 }  // namespace
@@ -54,11 +59,23 @@ void CudaMeter::count_what_is_there() {
   std::int64_t reserved = 0;
   for (const auto& segment : inner_.snapshot({0, 0}, /*include_traces=*/false).segments) {
     if (segment.device != device_) continue;
-    reserved += static_cast<std::int64_t>(segment.total_size);
+    const auto bytes = static_cast<std::int64_t>(segment.total_size);
+    reserved += bytes;
+    repin([&](PinnedPages& pages) {
+      const std::int64_t page = segment.is_large ? page_bytes_of(bytes) : segment_bytes(1);
+      pages.reserve(segment.address, bytes, segment.is_expandable ? page : 0);
+    });
+    std::size_t address = segment.address;
     for (const auto& block : segment.blocks) {
-      if (block.active) in_use += block_bytes(block.requested_size);
+      const std::int64_t taken = block_bytes(block.requested_size);
+      if (block.active) {
+        in_use += taken;
+        repin([&](PinnedPages& pages) { pages.take(address, taken); });
+      }
+      address += block.size;
     }
   }
+  counted_.store(true);
   // What was traced before the snapshot is in it.
   in_use_.fetch_add(in_use - in_use_at_snapshot_);
   reserved_.fetch_add(reserved - reserved_at_snapshot_);
@@ -70,21 +87,12 @@ void CudaMeter::reset_peak() {
   reserved_peak_.store(reserved_.load());
   gap_at_cap_.store(0);
   active_peak_.store(0);
-  pinned_peak_.store(0);
+  pinned_peak_.store(pinned_.load());
   sample();
 }
 
-std::int64_t CudaMeter::pinned_bytes(const c10::CachingDeviceAllocator::DeviceStats& stats) const {
-  const std::int64_t active = stats.active_bytes[kAll].current;
-  // Of expandable segments whole pages between blocks can go back.
-  if (Config::use_expandable_segments()) return active;
-  return active + stats.inactive_split_bytes[kAll].current;
-}
-
 void CudaMeter::sample() {
-  const auto stats = inner_.getDeviceStats(device_);
-  raise_to(active_peak_, stats.active_bytes[kAll].current);
-  raise_to(pinned_peak_, pinned_bytes(stats));
+  raise_to(active_peak_, inner_.getDeviceStats(device_).active_bytes[kAll].current);
 }
 
 bool CudaMeter::fits_in_pages(std::int64_t bytes) const {
@@ -92,7 +100,7 @@ bool CudaMeter::fits_in_pages(std::int64_t bytes) const {
   return page > 0 && reserved_.load() + (bytes + page - 1) / page * page <= cap_.load();
 }
 
-void CudaMeter::note_gap() { raise_to(gap_at_cap_, reserved_.load() - in_use_.load()); }
+void CudaMeter::note_gap() { raise_to(gap_at_cap_, pinned_.load() - in_use_.load()); }
 
 std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   const std::int64_t at_peak = std::max<std::int64_t>(0, pinned_peak_.load() - peak_.load());
@@ -122,8 +130,7 @@ void CudaMeter::prefer_pages(bool preferred) {
 }
 
 void CudaMeter::set_cap(std::int64_t cap_bytes, bool refuse) {
-  prefer_pages(GapHabit::pages_are_better(cap_bytes,
-                                          static_cast<std::int64_t>(Config::large_segment_size())));
+  prefer_pages(GapHabit::pages_are_better(cap_bytes, ExpandableSegments::kPageBytes));
   // Torch compares what it was asked for, and maps whole pages of expandable segments.
   limit_.store(cap_bytes > 0 ? std::max<std::int64_t>(1, cap_bytes - page_bytes()) : cap_bytes);
   {
@@ -154,14 +161,19 @@ CudaMeter::Lifted::~Lifted() {
 void CudaMeter::trace(const caching::TraceEntry& entry) {
   switch (entry.action_) {
     case caching::TraceEntry::ALLOC:
+      repin([&](PinnedPages& pages) { pages.take(entry.addr_, block_bytes(entry.size_)); });
       count(block_bytes(entry.size_), entry.addr_);
       break;
     case caching::TraceEntry::FREE_COMPLETED:
+      repin([&](PinnedPages& pages) { pages.give(entry.addr_, block_bytes(entry.size_)); });
       count(-block_bytes(entry.size_), entry.addr_);
       break;
     case caching::TraceEntry::SEGMENT_ALLOC:
     case caching::TraceEntry::SEGMENT_MAP: {
       const auto bytes = static_cast<std::int64_t>(entry.size_);
+      const bool maps = entry.action_ == caching::TraceEntry::SEGMENT_MAP;
+      const std::int64_t page = maps ? page_bytes_of(bytes) : 0;
+      repin([&](PinnedPages& pages) { pages.reserve(entry.addr_, bytes, page); });
       const std::int64_t now = reserved_.fetch_add(bytes) + bytes;
       raise_to(reserved_peak_, now);
       if (now > cap_.load() && cap_.load() > 0) overruns_.fetch_add(1);
@@ -170,8 +182,12 @@ void CudaMeter::trace(const caching::TraceEntry& entry) {
     case caching::TraceEntry::SEGMENT_FREE:
     case caching::TraceEntry::SEGMENT_UNMAP:
       reserved_.fetch_sub(static_cast<std::int64_t>(entry.size_));
+      repin([&](PinnedPages& pages) {
+        pages.release(entry.addr_, static_cast<std::int64_t>(entry.size_));
+      });
       break;
     case caching::TraceEntry::SNAPSHOT:  // under the lock that it was taken under
+      if (!counted_.load()) repin([](PinnedPages& pages) { pages.clear(); });
       in_use_at_snapshot_ = in_use_.load();
       reserved_at_snapshot_ = reserved_.load();
       break;
@@ -209,16 +225,13 @@ bool CudaMeter::revoke(std::int64_t missing_bytes) {
 // Only where nothing that the allocator has cached can serve: else it is left to try.
 CudaMeter::Room CudaMeter::make_room(std::int64_t bytes) {
   for (;;) {
-    const std::int64_t pinned = pinned_bytes(inner_.getDeviceStats(device_));
     const bool expandable = Config::use_expandable_segments();
     const std::int64_t missing =
-        pinned + (expandable ? bytes : segment_bytes(bytes)) - limit_.load();
+        pinned_.load() + (expandable ? bytes : segment_bytes(bytes)) - limit_.load();
     if (missing <= 0) return Room::kPerhaps;
-    if (!expandable) {
-      std::size_t largest_cached = 1;  // 0 would ask the device for what it has free
-      inner_.cacheInfo(device_, &largest_cached);
-      if (static_cast<std::int64_t>(largest_cached) >= bytes) return Room::kPerhaps;
-    }
+    std::size_t largest_cached = 1;  // 0 would ask the device for what it has free
+    inner_.cacheInfo(device_, &largest_cached);
+    if (static_cast<std::int64_t>(largest_cached) >= bytes) return Room::kPerhaps;
     if (!revoke(missing)) break;
   }
   note_gap();

@@ -16,7 +16,9 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include "base/atomic_max.h"
 #include "cuda/block_size.h"
+#include "cuda/pinned_pages.h"
 #include "torch/forward_account.h"
 #include "torch/meter.h"
 #include "torch/recorder.h"
@@ -49,7 +51,7 @@ class CudaMeter final : public Meter {
   void empty_cache() override { inner_.emptyCache(); }
   std::string expand_segments() override;
 
-  // From the allocator's trace, under its lock: takes none of ours, and asks nothing of the device.
+  // From the allocator's trace, under its lock: asks nothing of the allocator or the device.
   void trace(const c10::cuda::CUDACachingAllocator::TraceEntry& entry);
   // Counts what lived before the trace began. Once, by whoever made the meter.
   void count_what_is_there();
@@ -139,9 +141,6 @@ class CudaMeter final : public Meter {
     const std::int64_t peak = peak_.load(std::memory_order_relaxed);
     return in_use_.load(std::memory_order_relaxed) >= peak - peak / 8;
   }
-  // What the allocator could not give back now.
-  [[nodiscard]] std::int64_t pinned_bytes(
-      const c10::CachingDeviceAllocator::DeviceStats& stats) const;
   Room make_room(std::int64_t bytes);
   bool revoke(std::int64_t missing_bytes);
   void sample();
@@ -150,6 +149,14 @@ class CudaMeter final : public Meter {
   void set_fraction(double fraction);
   void prefer_pages(bool preferred);
   void count(std::int64_t delta, std::size_t address);
+  // Whatever `change` does to the pages that cannot be given back.
+  template <typename Change>
+  void repin(const Change& change) {
+    const std::lock_guard lock(pages_mutex_);
+    change(pages_);
+    pinned_.store(pages_.bytes());
+    raise_to(pinned_peak_, pages_.bytes());
+  }
 
   c10::DeviceIndex device_;
   TorchAllocator& inner_;
@@ -159,6 +166,7 @@ class CudaMeter final : public Meter {
   std::atomic<std::int64_t> reserved_{0};
   std::atomic<std::int64_t> reserved_peak_{0};
   std::atomic<std::int64_t> active_peak_{0};
+  std::atomic<std::int64_t> pinned_{0};
   std::atomic<std::int64_t> pinned_peak_{0};
   std::atomic<std::int64_t> gap_at_cap_{0};
   std::atomic<std::int64_t> cap_{0};
@@ -175,6 +183,9 @@ class CudaMeter final : public Meter {
   std::int64_t in_use_at_snapshot_ = 0;  // the latest; written under the allocator's lock
   std::int64_t reserved_at_snapshot_ = 0;
   std::unordered_map<std::size_t, std::uint32_t> made_in_;  // guarded by the allocator's lock
+  std::mutex pages_mutex_;            // innermost: taken under the allocator's lock
+  PinnedPages pages_;                 // guarded by pages_mutex_
+  std::atomic<bool> counted_{false};  // what was there before the trace
   ForwardAccount forwards_;
   PressureSlot pressure_;
   RecorderSlot recorder_;

@@ -56,6 +56,7 @@ class Harness {
     }
     out.state = controller->state();
     out.outcome = model.run(context, out.decision);
+    if (caches) out.outcome.allocator = AllocatorPeaks{};
     controller->on_structure(structure);
     if (steps_late > 0) late_.push_back(take_times(out.outcome));
     controller->end_step(out.outcome);
@@ -93,6 +94,7 @@ class Harness {
   std::unique_ptr<Controller> controller;
   // > 0: of a device that works on its own and is so many steps behind when a step begins.
   std::size_t steps_late = 0;
+  bool caches = false;  // of a device whose allocator does
 
  private:
   static std::vector<SegmentTime> take_times(StepOutcome& outcome) {

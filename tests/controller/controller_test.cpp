@@ -35,6 +35,21 @@ TEST(Controller, ShelteredWarmUpRecomputesAllThenTeachesKeep) {
   EXPECT_EQ(harness.step({8, 160}, budget).state, ControllerState::kPlanning);
 }
 
+// What is kept and given back again leaves holes, which an allocator that caches cannot use.
+TEST(Controller, WhereKeepingMayNotFitBesideHolesLearningRecomputes) {
+  SyntheticSpec spec;
+  spec.encoder_layers = 1;  // runs `full` first, so that nothing is known of keeping it
+  for (const bool caches : {false, true}) {
+    Harness harness(spec);
+    harness.caches = caches;
+    const auto first = harness.step({8, 256}, Bytes(std::int64_t{1} << 50U));
+    const Bytes need = first.outcome.peak_bytes - first.outcome.context.base_bytes;
+    const auto ample = harness.model.settled_base() + need;
+    const auto second = harness.step({8, 128}, ample - Bytes(1));
+    EXPECT_EQ(second.decision.plan->default_mode, caches ? Mode::full() : Mode::keep());
+  }
+}
+
 struct Case {
   const char* name;
   SyntheticSpec spec;

@@ -192,6 +192,7 @@ TEST_F(CudaBudgetTest, PagesOfExpandableSegmentsStayUnderTheCapToo) {
   }
 }
 
+// A block anywhere in a page, or in a segment of a fixed size, holds all of it.
 TEST_F(CudaBudgetTest, TheGapIsWhatCannotBeGivenBack) {
   set_cap(400, /*refuse=*/true);
   std::vector<at::Tensor> all;
@@ -200,16 +201,28 @@ TEST_F(CudaBudgetTest, TheGapIsWhatCannotBeGivenBack) {
     if (i % 5 != 0) all[i] = at::Tensor();
   }
   meter_->reset_peak();
-  const at::Tensor block = bytes(2 * kMiB);  // where the peak is, the holes are seen
   const auto cache = meter_->cache_bytes();
   ASSERT_TRUE(cache.has_value());
-  if (expandable()) {
-    EXPECT_EQ(cache->gap_bytes, 0) << "pages between blocks can go back";
-  } else {
-    EXPECT_EQ(cache->gap_bytes, cache->reserved_bytes - meter_->in_use_bytes());
-    EXPECT_GE(cache->gap_bytes, 100 * kMiB);
-  }
+  caching::emptyCache();
+  EXPECT_EQ(cache->gap_bytes, reserved() - meter_->in_use_bytes());
+  EXPECT_GE(cache->gap_bytes, 8 * kMiB * 7) << "eight blocks, each alone in its page";
   EXPECT_EQ(cache->active_peak_bytes, active());
+}
+
+TEST_F(CudaBudgetTest, WhatCannotBeGivenBackIsKnownAfterEveryAllocation) {
+  std::mt19937 random(5);
+  std::vector<at::Tensor> live;
+  for (int i = 0; i < 400; ++i) {
+    live.push_back(bytes(1 + static_cast<std::int64_t>(random() % (1U << (6U + random() % 20U)))));
+    if (random() % 3 != 0) {
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(random() % live.size()));
+    }
+    if (i % 20 != 0) continue;
+    meter_->reset_peak();
+    const std::int64_t pinned = meter_->cache_bytes()->gap_bytes + meter_->in_use_bytes();
+    caching::emptyCache();
+    ASSERT_EQ(pinned, reserved()) << "after " << i;
+  }
 }
 
 // A plan may use less of it: a page of expandable segments is never used.

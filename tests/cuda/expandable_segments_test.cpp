@@ -1,4 +1,6 @@
 // Segments that grow and shrink by pages: turned on with a budget, and off with it again.
+#include "cuda/expandable_segments.h"
+
 #include <string>
 
 #include <c10/core/AllocatorConfig.h>
@@ -16,13 +18,14 @@ class ExpandableSegmentsTest : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     before_ = c10::CachingAllocator::getAllocatorSettings();
+    say("large_segment_size_mb:20");  // torch's own; what a call does not name stays
     if (!meter_->expand_segments().empty()) GTEST_SKIP() << "this driver maps no pages";
-    say("expandable_segments:False");
+    say("expandable_segments:False,large_segment_size_mb:20");
     say("max_split_size_mb:200");
   }
   void TearDown() override {
     if (meter_ != nullptr) meter_->set_cap(0, false);
-    say("expandable_segments:False");
+    say("expandable_segments:False,large_segment_size_mb:20");
     say(before_);
   }
 
@@ -54,7 +57,34 @@ TEST_F(ExpandableSegmentsTest, AreOffWhereTheUserSaysSo) {
   say("expandable_segments:False");
   meter_->set_cap(kCap, false);
   EXPECT_FALSE(are_on());
+  meter_->set_cap(0, false);
+  EXPECT_FALSE(are_on());
   EXPECT_EQ(settings(), "expandable_segments:False");
+}
+
+// What is in use anywhere in a page, or in a segment, holds all of it.
+TEST_F(ExpandableSegmentsTest, PagesAreSmallWhileThereIsACap) {
+  for (const char* const users : {"", "expandable_segments:False", "max_split_size_mb:200"}) {
+    say(users);
+    meter_->set_cap(kCap, false);
+    EXPECT_EQ(Config::large_segment_size(), hooks::ExpandableSegments::kPageBytes) << users;
+    meter_->set_cap(0, false);
+    EXPECT_EQ(Config::large_segment_size(), std::size_t{20} << 20U) << users;
+    EXPECT_EQ(settings(), users);
+  }
+}
+
+TEST_F(ExpandableSegmentsTest, PagesStayWhereTheUserNamesThemOrHasSome) {
+  say("large_segment_size_mb:32");
+  meter_->set_cap(kCap, false);
+  EXPECT_TRUE(are_on());
+  EXPECT_EQ(Config::large_segment_size(), std::size_t{32} << 20U);
+  meter_->set_cap(0, false);
+  EXPECT_EQ(Config::large_segment_size(), std::size_t{32} << 20U);
+  say("expandable_segments:True,large_segment_size_mb:20");
+  say("expandable_segments:True");
+  meter_->set_cap(kCap, false);
+  EXPECT_EQ(Config::large_segment_size(), std::size_t{20} << 20U) << "segments keep their pages";
 }
 
 TEST_F(ExpandableSegmentsTest, StayOnWhereTheUserHadThemOn) {

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import socket
 import time
 
@@ -205,6 +206,31 @@ def test_a_dry_run_changes_nothing(cli, daemon):
     below = cli("budget", "train", "1MiB", "--dry-run")
     assert below.rows[0]["would_take_bytes"] == "500000000" and "below the floor" in below.stderr
     assert "nothing was changed" in cli.shown("budget", "train", "16GiB", "--dry-run")
+
+
+# The last step's shape may fit where the run does not.
+def test_a_dry_run_answers_for_the_longest_shape(cli, daemon):
+    daemon.longest_keys = ["batch=4,source=500", "batch=16,source=200", "batch=12,source=384"]
+    daemon.plans = [a_plan(), a_plan(key="batch=4,source=512")]
+    daemon.estimates = {
+        "batch=12,source=384": {"key": "batch=12,source=384"},
+        "batch=4,source=512": {"key": "batch=4,source=512", "floor_peak_bytes": 900 << 20,
+                               "fits": False},
+        "batch=16,source=200": {"key": "batch=16,source=200", "floor_peak_bytes": 400 << 20}}
+    output = cli("budget", "train", "600MiB", "--dry-run", "--json")
+    assert output.code == 0, output.stderr
+    asked = [query["shape"] for _, path, query, _ in daemon.requests if path.endswith("/estimate")]
+    assert sorted(asked) == ["batch=12,source=384", "batch=16,source=200", "batch=4,source=512"], (
+        "no shape that another one covers, none twice")
+    assert output.json["estimate"]["key"] == "batch=4,source=512"
+    assert output.json["last_estimate"]["key"] == "batch=12,source=384"
+    longest, last = cli("budget", "train", "600MiB", "--dry-run").rows
+    assert (longest["key"], longest["fits"], longest["shape"]) == (
+        "batch=4,source=512", "false", "longest")
+    assert (last["key"], last["fits"], last["shape"]) == ("batch=12,source=384", "true", "last")
+    shown = cli.shown("budget", "train", "600MiB", "--dry-run", "--no-color")
+    assert re.search(r"Fits +no: the longest shape", shown)
+    assert "batch=4,source=512: needs 900.0 MiB with every layer recomputed" in shown
 
 
 def test_a_run_that_has_ended_takes_no_budget(cli, daemon):

@@ -1,0 +1,71 @@
+#include "cli/usage_error.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+
+#include "base/nearest_name.h"
+
+namespace pudica::cli {
+
+std::vector<std::string> names_of(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+  return names;
+}
+
+std::vector<CLI::App*> chosen(CLI::App& app) {
+  std::vector<CLI::App*> path;
+  for (CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path.push_back(at);
+  }
+  return path;
+}
+
+namespace {
+
+// The long options that may be given beside these commands.
+std::vector<std::string> options_of(CLI::App& app, const std::vector<CLI::App*>& path) {
+  std::vector<std::string> names;
+  const auto add = [&names](CLI::App* from) {
+    for (const CLI::Option* option : from->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  };
+  for (CLI::App* sub : path) add(sub);
+  add(&app);
+  return names;
+}
+
+// For a misspelt option, else for a misspelt command.
+std::string hint_for(CLI::App& app, const std::vector<std::string>& arguments) {
+  const auto path = chosen(app);
+  const std::vector<std::string> options = options_of(app, path);
+  for (const std::string& word : arguments) {
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || std::ranges::count(options, name) > 0) continue;
+    return did_you_mean(name, options);
+  }
+  CLI::App& last = path.empty() ? app : *path.back();
+  const std::vector<std::string> commands = names_of(last);
+  if (commands.empty()) return {};
+  const auto given = [&last](const std::string& word) { return word == last.get_name(); };
+  const auto begin =
+      path.empty() ? arguments.begin() : std::next(std::ranges::find_if(arguments, given));
+  const auto first = std::find_if(begin, arguments.end(),
+                                  [](const std::string& word) { return !word.starts_with("-"); });
+  return first == arguments.end() ? std::string() : did_you_mean(*first, commands);
+}
+
+}  // namespace
+
+Error usage_error(CLI::App& app, const std::vector<std::string>& arguments,
+                  const std::string& what) {
+  std::string command = "pudica";
+  for (const CLI::App* sub : chosen(app)) command += " " + sub->get_name();
+  return invalid_argument(what + hint_for(app, arguments) + " (`" + command +
+                          " --help` lists what is expected)");
+}
+
+}  // namespace pudica::cli

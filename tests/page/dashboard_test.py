@@ -1,4 +1,4 @@
-"""The Grafana dashboard asks for metrics that the daemon serves, and Prometheus finds them by it."""
+"""The Grafana dashboard asks for metrics that the daemon serves, and Prometheus finds them."""
 
 import json
 import os
@@ -91,7 +91,8 @@ def test_prometheus_finds_something_by_every_expression(served, tmp_path):
               "exp_samples": [{"labels": "{}", "value": 1}]} for text in texts]
     test = {"rule_files": [], "evaluation_interval": "15s", "tests": [{
         "interval": "15s", "promql_expr_test": found,
-        "input_series": [{"series": name, "values": f"{value}+0x60"} for name, _, value in series]}]}
+        "input_series": [{"series": name, "values": f"{value}+0x60"}
+                         for name, _, value in series]}]}
     file = tmp_path / "dashboard.json"  # JSON is YAML
     file.write_text(json.dumps(test))
     done = subprocess.run([promtool, "test", "rules", str(file)], text=True, check=False,

@@ -1,6 +1,8 @@
 // `pudica budget`: sets a run's budget and tells what came of it.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <limits>
 #include <ostream>
 #include <thread>
 #include <utility>
@@ -152,10 +154,54 @@ Result<Bytes> positive_bytes(const std::string& given) {
   return *bytes;
 }
 
+namespace {
+
+// Bytes, or with a sign so much more or less than the run has now.
+struct Wish {
+  Bytes bytes{0};
+  char sign = ' ';
+  [[nodiscard]] bool is_change() const { return sign != ' '; }
+};
+
+// Errors: kInvalidArgument. A change has a unit: "-5" is nothing that anybody means.
+Result<Wish> read_wish(const std::string& given) {
+  Wish wish;
+  if (given.starts_with('+') || given.starts_with('-')) {
+    wish.sign = given.front();
+    if (std::ranges::none_of(given, [](unsigned char c) { return std::isalpha(c) != 0; })) {
+      return invalid_argument("BYTES: '" + given +
+                              "', expected a change with a unit, such as -2GiB");
+    }
+  }
+  const auto bytes = positive_bytes(wish.is_change() ? given.substr(1) : given);
+  if (!bytes) return bytes.error();
+  wish.bytes = *bytes;
+  return wish;
+}
+
+// Errors: kInvalidArgument where the change cannot be made.
+Result<Bytes> budget_of(const Wish& wish, const Json& run) {
+  if (!wish.is_change()) return wish.bytes;
+  const std::int64_t now = integer(run, "budget_bytes").value_or(0);
+  const std::string change = "BYTES: " + std::string(1, wish.sign) + format_bytes(wish.bytes);
+  if (now <= 0) {
+    return invalid_argument(change + ", but the run has no limit; expected bytes without a sign");
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const bool fits = wish.sign == '-' ? wish.bytes.count() < now : wish.bytes.count() <= most - now;
+  if (!fits) {
+    return invalid_argument(change + " of " + format_bytes(Bytes(now)) + ", expected a budget of " +
+                            "1 to " + std::to_string(most) + " bytes");
+  }
+  return wish.sign == '-' ? Bytes(now) - wish.bytes : Bytes(now) + wish.bytes;
+}
+
+}  // namespace
+
 int budget_command(Session& session) {
   const Arguments& arguments = session.arguments;
-  const auto asked = positive_bytes(arguments.budget);
-  if (!asked) return fail(session, asked.error());
+  const auto wish = read_wish(arguments.budget);
+  if (!wish) return fail(session, wish.error());
   const auto before = session.daemon.get(run_target(arguments.run));
   if (!before) return fail(session, before.error());
   if (has_ended(*before)) {
@@ -163,11 +209,14 @@ int budget_command(Session& session) {
                                "the run '" + text(*before, "id") + "' has ended (" +
                                    text(*before, "status") + "): it takes no budget any more"});
   }
+  const auto asked = budget_of(*wish, *before);
+  if (!asked) return fail(session, asked.error());
   warn_below_floor(session, *before, *asked);
   if (arguments.dry_run) return budget_dry_run(session, *before, *asked);
   // By its id: the name may become another run's meanwhile.
-  const auto answer = session.daemon.put(run_target(text(*before, "id"), "/budget"),
-                                         {{"budget", arguments.budget}});
+  const Json budget = wish->is_change() ? Json(asked->count()) : Json(arguments.budget);
+  const auto answer =
+      session.daemon.put(run_target(text(*before, "id"), "/budget"), {{"budget", budget}});
   if (!answer) return fail(session, answer.error());
   if (arguments.wait_seconds <= 0) return print_outcome(session, *before, *answer, Json());
   const auto change = await_step(session, *before, *answer);

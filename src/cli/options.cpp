@@ -140,9 +140,11 @@ class Declaration {
     auto* sub = command("budget", "Set a run's budget, from its next step on",
                         "  pudica budget train 18GiB\n"
                         "  pudica budget train 16GiB --dry-run\n"
+                        "  pudica budget train -2GiB --dry-run     what with 2 GiB less?\n"
                         "  pudica budget k3v9q2 629145600 --no-wait\n");
     sub->add_option("RUN", arguments_.run, "a run's id or name")->required()->type_name("");
-    sub->add_option("BYTES", arguments_.budget, "600MiB, 1.5GB or an integer")
+    sub->add_option("BYTES", arguments_.budget,
+                    "600MiB, 1.5GB or an integer; with + or - so much more or less than now")
         ->required()
         ->type_name("");
     sub->add_option("--wait", arguments_.wait_seconds,

@@ -108,9 +108,9 @@ std::span<const char* const> known_group_fields() { return kGroupFields; }
 int print_formatted(Session& session, std::span<const char* const> known,
                     const std::vector<const Json*>& objects) {
   const auto format = RowFormat::parse(session.arguments.format);
-  if (!format) return fail(session, format.error());
+  if (!format) return fail(session, format.error().with_context("--format"));
   if (const auto checked = format->check(known, objects); !checked) {
-    return fail(session, checked.error());
+    return fail(session, checked.error().with_context("--format"));
   }
   for (const Json* const object : objects) session.out << format->line(*object) << '\n';
   return kExitDone;

@@ -24,7 +24,7 @@ void add_fields(const Json& object, const std::string& before, std::set<std::str
 }
 
 Error bad(std::string_view text, const std::string& what) {
-  return invalid_argument("--format: '" + std::string(text) + "': " + what);
+  return invalid_argument("'" + std::string(text) + "': " + what);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ Result<void> RowFormat::check(std::span<const char* const> known,
     if (found) continue;
     std::string all;
     for (const std::string& field : fields) all += (all.empty() ? "" : ", ") + field;
-    return invalid_argument("--format: no field '" + part.text + "', expected one of: " + all);
+    return invalid_argument("no field '" + part.text + "', expected one of: " + all);
   }
   return {};
 }

@@ -1,10 +1,12 @@
 #include "cli/usage_error.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <CLI/CLI.hpp>
 
 #include "base/nearest_name.h"
+#include "pudica/bytes.h"
 
 namespace pudica::cli {
 
@@ -38,8 +40,20 @@ std::vector<std::string> options_of(CLI::App& app, const std::vector<CLI::App*>&
   return names;
 }
 
-// For a misspelt option, else for a misspelt command.
+// "80 MiB" in two words, as quantities are shown.
+std::string hint_of_units(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const bool unit = parse_bytes("1" + arguments[i]) && !arguments[i].empty() &&
+                      std::isalpha(static_cast<unsigned char>(arguments[i].front())) != 0;
+    const std::string whole = arguments[i - 1] + arguments[i];
+    if (unit && parse_bytes(whole)) return "; write " + whole + " as one word";
+  }
+  return {};
+}
+
+// For bytes in two words, else for a misspelt option, else for a misspelt command.
 std::string hint_for(CLI::App& app, const std::vector<std::string>& arguments) {
+  if (const std::string hint = hint_of_units(arguments); !hint.empty()) return hint;
   const auto path = chosen(app);
   const std::vector<std::string> options = options_of(app, path);
   for (const std::string& word : arguments) {

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_daemon import FakeDaemon, advance, play
-from looks import CONTRASTS, WIDE_CONTENT
+from looks import CONTRASTS, SPILLED, WIDE_CONTENT
 from simulated_runs import MIB, Model, SimulatedRun
 
 MAP = "document.querySelector('.map-grid')"
@@ -268,4 +268,5 @@ def test_fits_and_is_legible(open_taught, width, scheme):
     set_slider(page, 200 * MIB)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(WIDE_CONTENT) == []
+    assert page.evaluate(SPILLED) == []
     assert page.evaluate(CONTRASTS) == []

@@ -131,6 +131,20 @@ def test_the_slider_begins_at_the_budget_and_shows_the_layers_as_they_are(open_t
         assert row[5] == ""
 
 
+def test_the_longest_batch_is_that_of_the_whole_run(daemon, open_taught, open_page, ask):
+    run = run_of()
+    run_id, page = open_taught(run)
+    longest = page.evaluate(ROWS)[0][0]
+    run.lengths = (64, 128)
+    advance(daemon, run_id, run, 512)  # as many as are kept
+    assert all(longest.rsplit("\u00d7", 1)[1] != step["key"].rsplit("=", 1)[1]
+               for step in ask(f"/v1/runs/{run_id}")["steps"])
+    page = open_page(f"#/runs/{run_id}")
+    page.wait_for(READY)
+    row = page.evaluate(ROWS)[0]
+    assert row[0] == longest and row[1] == "\u2013", "how long it took is not known any more"
+
+
 def test_less_memory_costs_what_the_daemon_would_plan(open_taught, ask):
     run = run_of()
     run_id, page = open_taught(run)

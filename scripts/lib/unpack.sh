@@ -31,6 +31,17 @@ pudica_fetch_promtool() {
   rm -f prometheus_*.deb
 }
 
+# zsh and fish with the files that they load, which are found from where the programs stand or told.
+pudica_fetch_shells() {
+  local package
+  apt-get download -qq zsh zsh-common fish fish-common libpcre2-32-0 || return 1
+  for package in *.deb; do
+    dpkg-deb --fsys-tarfile "$package" | tar -x --exclude=./usr/share/doc || return 1
+    rm -f "$package"
+  done
+  mkdir -p usr/etc/fish  # without it fish looks in /usr
+}
+
 # axe-core comes in a Python package, of which only the file is wanted.
 pudica_fetch_axe() {
   "$PUDICA_PYTHON" -m pip download --quiet --disable-pip-version-check --retries 1 --no-deps \
@@ -42,6 +53,8 @@ pudica_fetch_axe() {
 pudica_test_programs() {
   command -v promtool >/dev/null || pudica_unpack promtool pudica_fetch_promtool \
     || pudica_say "no promtool: the tests of the alert rules do less (Debian package prometheus)"
+  { command -v zsh && command -v fish; } >/dev/null || pudica_unpack shells pudica_fetch_shells \
+    || pudica_say "no zsh or fish: the tests of their completion skip (Debian packages zsh, fish)"
   pudica_unpack "$PUDICA_AXE" pudica_fetch_axe \
     || pudica_say "no axe-core: one browser test skips (PyPI package axe-playwright-python)"
 }

@@ -1,10 +1,13 @@
 // `pudica budget`: sets a run's budget and tells what came of it.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <limits>
 #include <ostream>
 #include <thread>
 #include <utility>
 
+#include "cli/budget_dry_run.h"
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/table.h"
@@ -65,13 +68,6 @@ Result<Json> await_step(Session& session, const Json& before, const Json& answer
   }
 }
 
-// "31.0 ms of 250 ms (12.4 %)"
-std::string again_text(const std::optional<double>& again, const std::optional<double>& all) {
-  if (!again || !all) return "not known";
-  return duration_text(again) + " of " + duration_text(all) + " (" +
-         percent_text(recomputed_share(*again, *all)) + ")";
-}
-
 void print_taken(Session& session, const Json& before, const Json& answer, const Json& change) {
   const auto asked = integer(answer, "budget_bytes");
   const auto taken = integer(change, "budget_bytes");
@@ -84,15 +80,16 @@ void print_taken(Session& session, const Json& before, const Json& answer, const
     const auto used = budget_used(Bytes(*peak), Bytes(*taken));
     if (used) measured += ", " + percent_text(used) + " of it";
   }
-  print_facts(
-      session.out,
-      {{"Run", sanitised(text(answer, "run"), session.style)},
-       {"Budget", budget},
-       {"Peak", measured + " in the first step under it"},
-       {"Recomputing",
-        again_text(number(change, "recompute_seconds"), number(change, "seconds")) + ", before " +
-            again_text(number(before, "last.recompute_seconds"), number(before, "last.seconds"))}},
-      session.style);
+  print_facts(session.out,
+              {{"Run", sanitised(text(answer, "run"), session.style)},
+               {"Budget", budget},
+               {"Peak", measured + " in the first step under it"},
+               {"Recomputing",
+                recompute_text(number(change, "recompute_seconds"), number(change, "seconds")) +
+                    ", before " +
+                    recompute_text(number(before, "last.recompute_seconds"),
+                                   number(before, "last.seconds"))}},
+              session.style);
 }
 
 // The daemon's answer with what became of it, for programs.
@@ -146,49 +143,6 @@ void warn_below_floor(Session& session, const Json& run, Bytes asked) {
               << bytes_text(floor) << " with every layer recomputed, and takes that\n";
 }
 
-// What would be planned for the last step's shape.
-int dry_run(Session& session, const Json& run, Bytes asked) {
-  const std::string key = text(run, "last.key");
-  if (key.empty()) {
-    return fail(session, Error{ErrorCode::kOverBudget,
-                               "no step of the run has ended yet: nothing is known of it"});
-  }
-  const Bytes taken = std::max(asked, Bytes(integer(run, "floor_bytes").value_or(0)));
-  const auto estimate = session.daemon.get(run_target(
-      text(run, "id"),
-      "/estimate?shape=" + url_escape(key) + "&budget=" + std::to_string(taken.count())));
-  if (!estimate) return fail(session, estimate.error());
-  if (session.arguments.json) {
-    return print_json(session, {{"run", text(run, "id")},
-                                {"budget_bytes", asked.count()},
-                                {"would_take_bytes", taken.count()},
-                                {"now_bytes", integer(run, "budget_bytes").value_or(0)},
-                                {"estimate", *estimate}});
-  }
-  Json row = *estimate;
-  row["would_take_bytes"] = taken.count();
-  if (!session.style.terminal) {
-    print_fields(
-        session.out,
-        {"run", "would_take_bytes", "key", "fits", "predicted_peak_bytes", "extra_seconds"},
-        {&row});
-    return kExitDone;
-  }
-  print_facts(
-      session.out,
-      {{"Run", sanitised(text(run, "id"), session.style) + ", nothing was changed"},
-       {"Budget", bytes_text(taken.count()) + ", now " + bytes_text(integer(run, "budget_bytes"))},
-       {"Fits", is_true(*estimate, "fits") ? "yes" : "no"},
-       {"Peak", bytes_text(integer(*estimate, "predicted_peak_bytes")) + " at " +
-                    sanitised(key, session.style) + ", its last shape"},
-       {"Recomputing",
-        again_text(number(*estimate, "extra_seconds"), number(run, "last.seconds")) +
-            " in a step like the last one, now " +
-            again_text(number(run, "last.recompute_seconds"), number(run, "last.seconds"))}},
-      session.style);
-  return kExitDone;
-}
-
 }  // namespace
 
 Result<Bytes> positive_bytes(const std::string& given) {
@@ -200,10 +154,54 @@ Result<Bytes> positive_bytes(const std::string& given) {
   return *bytes;
 }
 
+namespace {
+
+// Bytes, or with a sign so much more or less than the run has now.
+struct Wish {
+  Bytes bytes{0};
+  char sign = ' ';
+  [[nodiscard]] bool is_change() const { return sign != ' '; }
+};
+
+// Errors: kInvalidArgument. A change has a unit: "-5" is nothing that anybody means.
+Result<Wish> read_wish(const std::string& given) {
+  Wish wish;
+  if (given.starts_with('+') || given.starts_with('-')) {
+    wish.sign = given.front();
+    if (std::ranges::none_of(given, [](unsigned char c) { return std::isalpha(c) != 0; })) {
+      return invalid_argument("BYTES: '" + given +
+                              "', expected a change with a unit, such as -2GiB");
+    }
+  }
+  const auto bytes = positive_bytes(wish.is_change() ? given.substr(1) : given);
+  if (!bytes) return bytes.error();
+  wish.bytes = *bytes;
+  return wish;
+}
+
+// Errors: kInvalidArgument where the change cannot be made.
+Result<Bytes> budget_of(const Wish& wish, const Json& run) {
+  if (!wish.is_change()) return wish.bytes;
+  const std::int64_t now = integer(run, "budget_bytes").value_or(0);
+  const std::string change = "BYTES: " + std::string(1, wish.sign) + format_bytes(wish.bytes);
+  if (now <= 0) {
+    return invalid_argument(change + ", but the run has no limit; expected bytes without a sign");
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const bool fits = wish.sign == '-' ? wish.bytes.count() < now : wish.bytes.count() <= most - now;
+  if (!fits) {
+    return invalid_argument(change + " of " + format_bytes(Bytes(now)) + ", expected a budget of " +
+                            "1 to " + std::to_string(most) + " bytes");
+  }
+  return wish.sign == '-' ? Bytes(now) - wish.bytes : Bytes(now) + wish.bytes;
+}
+
+}  // namespace
+
 int budget_command(Session& session) {
   const Arguments& arguments = session.arguments;
-  const auto asked = positive_bytes(arguments.budget);
-  if (!asked) return fail(session, asked.error());
+  const auto wish = read_wish(arguments.budget);
+  if (!wish) return fail(session, wish.error());
   const auto before = session.daemon.get(run_target(arguments.run));
   if (!before) return fail(session, before.error());
   if (has_ended(*before)) {
@@ -211,11 +209,14 @@ int budget_command(Session& session) {
                                "the run '" + text(*before, "id") + "' has ended (" +
                                    text(*before, "status") + "): it takes no budget any more"});
   }
+  const auto asked = budget_of(*wish, *before);
+  if (!asked) return fail(session, asked.error());
   warn_below_floor(session, *before, *asked);
-  if (arguments.dry_run) return dry_run(session, *before, *asked);
+  if (arguments.dry_run) return budget_dry_run(session, *before, *asked);
   // By its id: the name may become another run's meanwhile.
-  const auto answer = session.daemon.put(run_target(text(*before, "id"), "/budget"),
-                                         {{"budget", arguments.budget}});
+  const Json budget = wish->is_change() ? Json(asked->count()) : Json(arguments.budget);
+  const auto answer =
+      session.daemon.put(run_target(text(*before, "id"), "/budget"), {{"budget", budget}});
   if (!answer) return fail(session, answer.error());
   if (arguments.wait_seconds <= 0) return print_outcome(session, *before, *answer, Json());
   const auto change = await_step(session, *before, *answer);

@@ -1,4 +1,5 @@
 // `pudica completion`: scripts for shells, made from the declared command line.
+#include <algorithm>
 #include <ostream>
 #include <string>
 
@@ -16,6 +17,15 @@ std::string option_names(const CommandWords& words) {
   std::string names;
   for (const auto& option : words.options) names += (names.empty() ? "" : " ") + option.name;
   return names;
+}
+
+// A command's options, and those that stand with every command.
+CommandWords with_general(CommandWords words, const CommandWords& general) {
+  for (const CommandWords::Option& option : general.options) {
+    const bool known = std::ranges::count(words.options, option.name, &CommandWords::Option::name);
+    if (!known) words.options.push_back(option);
+  }
+  return words;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -117,7 +127,9 @@ void print_bash(std::ostream& out, const std::vector<CommandWords>& commands) {
          "  case \"$command\" in\n"
       << "    '') words="
       << shell_quoted(option_names(commands[0]) + " " + joined(commands[0].subcommands)) << " ;;\n";
-  for (std::size_t i = 1; i < commands.size(); ++i) out << bash_case(commands[i]);
+  for (std::size_t i = 1; i < commands.size(); ++i) {
+    out << bash_case(with_general(commands[i], commands[0]));
+  }
   out << "  esac\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "  if [[ $runs ]]; then\n"
@@ -195,7 +207,10 @@ void print_zsh(std::ostream& out, const std::vector<CommandWords>& commands) {
       }()
       << ")]}\n"
          "  if [[ -z $command || $words[CURRENT] == $command ]]; then\n"
-         "    _describe command commands\n"
+         "    if [[ $PREFIX != -* ]]; then _describe command commands; return; fi\n"
+         "    "
+      << zsh_arguments(commands[0])
+      << "\n"
          "    return\n"
          "  fi\n"
          "  local at=${words[(i)$command]}\n"
@@ -213,8 +228,8 @@ void print_zsh(std::ostream& out, const std::vector<CommandWords>& commands) {
   out << "  esac\n"
          "  case $command in\n";
   for (std::size_t i = 1; i < commands.size(); ++i) {
-    out << "    " << shell_quoted(commands[i].name) << ") " << zsh_arguments(commands[i])
-        << " ;;\n";
+    out << "    " << shell_quoted(commands[i].name) << ") "
+        << zsh_arguments(with_general(commands[i], commands[0])) << " ;;\n";
   }
   out << "  esac\n"
          "}\n"

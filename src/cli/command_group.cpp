@@ -4,22 +4,28 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "cli/row_fields.h"
 #include "cli/view_runs.h"
 
 namespace pudica::cli {
 namespace {
 
-void print_group(Session& session, const Json& group) {
+// As the arguments ask for it. Returns an exit code.
+int print_group(Session& session, const Json& group) {
   const Style& style = session.style;
+  if (session.arguments.json) return print_json(session, group);
+  if (!session.arguments.format.empty()) {
+    return print_formatted(session, known_group_fields(), {&group});
+  }
   if (!style.terminal) {
     std::vector<const Json*> members;
     for (const Json& run : list(group, "runs")) members.push_back(&run);
     print_fields(session.out, {"id", "share_bytes", "need_bytes", "budget_bytes", "pending_bytes"},
                  members);
-    return;
+    return kExitDone;
   }
   print_group_table(session.out, Json::array({group}), style);
-  if (list(group, "runs").empty()) return;
+  if (list(group, "runs").empty()) return kExitDone;
   session.out << '\n';
   Table table({{"RUN", false, true},
                {"SHARE", true},
@@ -34,6 +40,7 @@ void print_group(Session& session, const Json& group) {
                {bytes_text(integer(run, "pending_bytes"))}});
   }
   table.print(session.out, style);
+  return kExitDone;
 }
 
 int set_total(Session& session) {
@@ -44,9 +51,7 @@ int set_total(Session& session) {
   const auto answer = session.daemon.put("/v1/groups/" + url_escape(arguments.group),
                                          {{"total", arguments.budget}});
   if (!answer) return fail(session, answer.error());
-  if (arguments.json) return print_json(session, *answer);
-  print_group(session, *answer);
-  return kExitDone;
+  return print_group(session, *answer);
 }
 
 }  // namespace
@@ -59,10 +64,7 @@ int group_command(Session& session) {
   const Json& groups = list(*answer, "groups");
   if (!arguments.group.empty()) {
     for (const Json& group : groups) {
-      if (text(group, "name") != arguments.group) continue;
-      if (arguments.json) return print_json(session, group);
-      print_group(session, group);
-      return kExitDone;
+      if (text(group, "name") == arguments.group) return print_group(session, group);
     }
     std::vector<std::string> names;
     for (const Json& group : groups) names.push_back(text(group, "name"));
@@ -73,9 +75,10 @@ int group_command(Session& session) {
                                    (known.empty() ? "(there is none)" : known)});
   }
   if (arguments.json) return print_json(session, {{"groups", groups}});
+  std::vector<const Json*> rows;
+  for (const Json& group : groups) rows.push_back(&group);
+  if (!arguments.format.empty()) return print_formatted(session, known_group_fields(), rows);
   if (!session.style.terminal) {
-    std::vector<const Json*> rows;
-    for (const Json& group : groups) rows.push_back(&group);
     print_fields(session.out, {"name", "total_bytes", "assigned_bytes"}, rows);
   } else if (groups.empty()) {
     session.out << "There is no budget group; `pudica group NAME BYTES` makes one.\n";

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "cli/row_fields.h"
 #include "cli/table.h"
 #include "pudica/bytes.h"
 #include "pudica/shape_key.h"
@@ -235,6 +236,9 @@ int plans_command(Session& session) {
   if (!answer) return fail(session, answer.error());
   if (session.arguments.json) return print_json(session, *answer);
   const Json& plans = list(*answer, "plans");
+  if (!session.arguments.format.empty()) {
+    return print_formatted(session, known_plan_fields(), pointers(plans));
+  }
   if (!session.style.terminal) {
     print_fields(session.out,
                  {"key", "predicted_peak_bytes", "measured_peak_bytes", "slack_bytes", "hits",

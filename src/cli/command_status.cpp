@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "cli/row_fields.h"
 #include "cli/view_runs.h"
 
 namespace pudica::cli {
@@ -38,6 +39,9 @@ int one_run(Session& session) {
   auto run = session.daemon.get(run_target(session.arguments.run));
   if (!run) return fail(session, run.error());
   if (session.arguments.json) return print_json(session, {{"runs", Json::array({*run})}});
+  if (!session.arguments.format.empty()) {
+    return print_formatted(session, known_run_fields(), {&*run});
+  }
   if (session.style.terminal) {
     print_run_details(session.out, *run, {session.style, std::time(nullptr)});
   } else {
@@ -54,6 +58,9 @@ int status_command(Session& session) {
   if (!answer) return fail(session, answer.error());
   if (session.arguments.json) return print_json(session, *answer);
   const Json& runs = list(*answer, "runs");
+  if (!session.arguments.format.empty()) {
+    return print_formatted(session, known_run_fields(), pointers(runs));
+  }
   if (!session.style.terminal) {
     print_fields(session.out, run_fields(), pointers(runs));
     return kExitDone;
@@ -82,6 +89,9 @@ int models_command(Session& session) {
   if (!answer) return fail(session, answer.error());
   if (session.arguments.json) return print_json(session, *answer);
   const Json& models = list(*answer, "models");
+  if (!session.arguments.format.empty()) {
+    return print_formatted(session, known_model_fields(), pointers(models));
+  }
   if (!session.style.terminal) {
     print_fields(session.out,
                  {"fingerprint", "bytes", "recorded_steps", "distinct_shapes", "runs", "updated_at",

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "inspect/recomputation.h"
 #include "pudica/bytes.h"
 
 namespace pudica::cli {
@@ -45,6 +46,13 @@ std::string duration_text(const std::optional<double>& seconds) {
 
 std::string percent_text(const std::optional<double>& fraction) {
   return fraction ? fmt::format("{:.1f} %", *fraction * 100) : kNothing;
+}
+
+std::string recompute_text(const std::optional<double>& again, const std::optional<double>& all) {
+  if (!again) return "not known";
+  if (!all) return duration_text(again);
+  return duration_text(again) + " of " + duration_text(all) + " (" +
+         percent_text(recomputed_share(*again, *all)) + ")";
 }
 
 std::string count_text(const std::optional<std::int64_t>& count) {

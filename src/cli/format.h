@@ -15,6 +15,8 @@ std::string bytes_text(const std::optional<std::int64_t>& bytes);
 std::string duration_text(const std::optional<double>& seconds);
 // "12.5 %" of a fraction.
 std::string percent_text(const std::optional<double>& fraction);
+// "31.0 ms of 250 ms (12.4 %)": what running layers again takes of a step's seconds.
+std::string recompute_text(const std::optional<double>& again, const std::optional<double>& all);
 std::string count_text(const std::optional<std::int64_t>& count);
 
 // Seconds since 1970 of "2026-01-01T12:00:09Z"; nullopt for anything else.

@@ -6,7 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/nearest_name.h"
+#include "cli/row_format.h"
+#include "cli/usage_error.h"
 #include "inspect/run_protocol.h"
 
 namespace pudica::cli {
@@ -65,6 +66,15 @@ class Declaration {
         ->required()
         ->type_name("");
   }
+  void format_option(CLI::App* sub, const char* example) {
+    sub->add_option("--format", arguments_.format,
+                    std::string("one line each, of fields of --json, such as '") + example + "'")
+        ->check([](const std::string& given) {
+          const auto format = RowFormat::parse(given);
+          return format ? std::string() : format.error().message;
+        })
+        ->type_name("TEXT");
+  }
   void budget_option(CLI::App* sub, const char* what) {
     sub->add_option("--budget", arguments_.budget, what)->type_name("BYTES");
   }
@@ -77,13 +87,17 @@ class Declaration {
     auto* sub = command("status", "Runs with budget, peak and pace",
                         "  pudica status\n"
                         "  pudica status train          one run in full, with its budget changes\n"
-                        "  pudica status --all --json   ended runs too, as {\"runs\":[...]}\n");
+                        "  pudica status --all --json   ended runs too, as {\"runs\":[...]}\n"
+                        "  pudica status --format '{name}\\t{peak_bytes}\\t{last.seconds}'\n");
     run_argument(sub);
+    format_option(sub, "{name}\\t{peak_bytes}");
     sub->add_flag("--all", arguments_.all, "ended runs too");
 
     sub = command("plans", "The plans that a run holds, by shape",
-                  "  pudica plans\n  pudica plans train --json\n");
+                  "  pudica plans\n  pudica plans train --json\n"
+                  "  pudica plans train --format '{key} {measured_peak_bytes}'\n");
     run_argument(sub);
+    format_option(sub, "{key}\\t{plan.modes}");
 
     sub = command("explain", "The plan of a shape, layer by layer, and why",
                   "  pudica explain 12x384\n"
@@ -102,6 +116,7 @@ class Declaration {
     sub = command("models", "Learned models, by fingerprint, or forget one",
                   "  pudica models\n  pudica models rm 3f9a81c2\n");
     sub->require_subcommand(0, 1);
+    format_option(sub, "{fingerprint}\\t{bytes}");
     auto* remove = sub->add_subcommand("rm", "Forget what was learned of a model");
     remove->fallthrough();
     remove->footer(std::string("Examples:\n  pudica models rm 3f9a81c2\n\n"
@@ -125,9 +140,11 @@ class Declaration {
     auto* sub = command("budget", "Set a run's budget, from its next step on",
                         "  pudica budget train 18GiB\n"
                         "  pudica budget train 16GiB --dry-run\n"
+                        "  pudica budget train -2GiB --dry-run     what with 2 GiB less?\n"
                         "  pudica budget k3v9q2 629145600 --no-wait\n");
     sub->add_option("RUN", arguments_.run, "a run's id or name")->required()->type_name("");
-    sub->add_option("BYTES", arguments_.budget, "600MiB, 1.5GB or an integer")
+    sub->add_option("BYTES", arguments_.budget,
+                    "600MiB, 1.5GB or an integer; with + or - so much more or less than now")
         ->required()
         ->type_name("");
     sub->add_option("--wait", arguments_.wait_seconds,
@@ -144,6 +161,7 @@ class Declaration {
                   "  pudica group gpu0 40GiB      set what its runs share\n");
     sub->add_option("NAME", arguments_.group, "the group")->type_name("");
     sub->add_option("BYTES", arguments_.budget, "what its runs share")->type_name("");
+    format_option(sub, "{name}\\t{assigned_bytes}");
   }
 
   void declare_prune() {
@@ -225,12 +243,6 @@ class Declaration {
   std::unique_ptr<CLI::App> app_;
 };
 
-std::vector<std::string> names_of(CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
-  return names;
-}
-
 // "check or show".
 std::string one_of(const std::vector<std::string>& names) {
   std::string out;
@@ -241,16 +253,6 @@ std::string one_of(const std::vector<std::string>& names) {
   return out;
 }
 
-// The commands chosen, outermost first.
-std::vector<CLI::App*> chosen(CLI::App& app) {
-  std::vector<CLI::App*> path;
-  for (CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    path.push_back(at);
-  }
-  return path;
-}
-
 // What follows the first "--" is not ours to read.
 std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
   const auto mark = std::ranges::find(arguments, "--");
@@ -258,47 +260,6 @@ std::vector<std::string> cut_program(std::vector<std::string>& arguments) {
   std::vector<std::string> program(mark + 1, arguments.end());
   arguments.erase(mark, arguments.end());
   return program;
-}
-
-// The long options that may be given beside these commands.
-std::vector<std::string> options_of(CLI::App& app, const std::vector<CLI::App*>& path) {
-  std::vector<std::string> names;
-  const auto add = [&names](CLI::App* from) {
-    for (const CLI::Option* option : from->get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
-  };
-  for (CLI::App* sub : path) add(sub);
-  add(&app);
-  return names;
-}
-
-// For a misspelt option, else for a misspelt command.
-std::string hint_for(CLI::App& app, const std::vector<std::string>& arguments) {
-  const auto path = chosen(app);
-  const std::vector<std::string> options = options_of(app, path);
-  for (const std::string& word : arguments) {
-    const std::string name = word.substr(0, word.find('='));
-    if (!name.starts_with("--") || std::ranges::count(options, name) > 0) continue;
-    return did_you_mean(name, options);
-  }
-  CLI::App& last = path.empty() ? app : *path.back();
-  const std::vector<std::string> commands = names_of(last);
-  if (commands.empty()) return {};
-  const auto given = [&last](const std::string& word) { return word == last.get_name(); };
-  const auto begin =
-      path.empty() ? arguments.begin() : std::next(std::ranges::find_if(arguments, given));
-  const auto first = std::find_if(begin, arguments.end(),
-                                  [](const std::string& word) { return !word.starts_with("-"); });
-  return first == arguments.end() ? std::string() : did_you_mean(*first, commands);
-}
-
-Error usage_error(CLI::App& app, const std::vector<std::string>& arguments,
-                  const std::string& what) {
-  std::string command = "pudica";
-  for (const CLI::App* sub : chosen(app)) command += " " + sub->get_name();
-  return invalid_argument(what + hint_for(app, arguments) + " (`" + command +
-                          " --help` lists what is expected)");
 }
 
 // "help COMMAND" is "COMMAND --help".
@@ -367,6 +328,9 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& given) {
   }
   for (const CLI::App* sub : path) {
     line.arguments.command += (line.arguments.command.empty() ? "" : " ") + sub->get_name();
+  }
+  if (line.arguments.json && !line.arguments.format.empty()) {
+    return usage_error(app, arguments, "--json and --format exclude each other");
   }
   const bool runs = line.arguments.command == "run";
   if (runs && line.arguments.program.empty()) {

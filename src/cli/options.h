@@ -14,6 +14,7 @@ struct Arguments {
   std::string command;  // "status", "config check"
   std::string socket;   // empty: the usual place
   bool json = false;
+  std::string format;  // of each row (cli/row_format.h); empty: none
   bool no_color = false;
   bool no_trunc = false;       // tables as wide as they are
   double timeout_seconds = 0;  // for the daemon; 0: as it takes (cli/daemon.h)

@@ -104,6 +104,8 @@ std::string padded(const std::string& text, std::size_t used, std::size_t width,
   return right ? space + text : text + space;
 }
 
+}  // namespace
+
 std::string field_text(const Json* value) {
   if (value == nullptr || value->is_null()) return "-";
   if (value->is_string()) {
@@ -115,8 +117,6 @@ std::string field_text(const Json* value) {
   for (const Json& element : *value) joined += (joined.empty() ? "" : ",") + field_text(&element);
   return joined.empty() ? "-" : joined;
 }
-
-}  // namespace
 
 void Table::add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
 

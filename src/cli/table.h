@@ -45,6 +45,9 @@ class Table {
 using Facts = std::vector<std::pair<std::string, std::string>>;
 void print_facts(std::ostream& out, const Facts& facts, const Style& style);
 
+// A value of the tab-separated output; nullptr: "-".
+std::string field_text(const Json* value);
+
 // A header line and one line an object, separated by tabs; `fields` name what of each object, with
 // points between levels ("cache.hits"). Null and absent: "-". A list: its elements with commas.
 void print_fields(std::ostream& out, const std::vector<std::string>& fields,

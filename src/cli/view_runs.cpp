@@ -90,6 +90,26 @@ void print_changes(std::ostream& out, const Json& run, const RunView& view) {
   if (first > 0) out << first << " earlier changes: --json shows all\n";
 }
 
+// "yes: no step went over its budget", or what is wrong, the worst first.
+std::string verdict(const Json& run, const Style& style) {
+  const auto wrong = [&style](const std::string& what) {
+    return painted("no", Colour::kRed, style) + ": " + what;
+  };
+  const std::string state = text(run, "state");
+  const std::string status = text(run, "status");
+  const std::int64_t over = integer(run, "overruns").value_or(0);
+  if (state == "lost") return wrong("it fell silent without an end");
+  if (status == "oom" || status == "failed") return wrong("it ended with " + status);
+  if (over > 0) {
+    return wrong(std::to_string(over) + (over == 1 ? " step" : " steps") + " of " + step_text(run) +
+                 " went over the budget");
+  }
+  if (state == "standing_down") return wrong("it does not plan any more");
+  if (state == "registered") return "not known before its first step";
+  return painted("yes", Colour::kGreen, style) + ": no step went over its budget" +
+         (state == "learning" ? "; it still learns" : "");
+}
+
 Facts identity_facts(const Json& run, const RunView& view) {
   const Style& style = view.style;
   const std::size_t width = style.width > 40 ? style.width - 16 : 24;
@@ -101,6 +121,7 @@ Facts identity_facts(const Json& run, const RunView& view) {
   if (!reason.empty()) state += ": " + clip(sanitised(reason, style));
   return {{"Run", clip(safe(run, "name", style)) + " (" + clip(safe(run, "id", style)) + ")"},
           {"State", state},
+          {"All right", verdict(run, style)},
           {"Owner", clip(who)},
           {"Command", clip(safe(run, "command", style))},
           {"Model", clip(safe(run, "model", style) + " on " + safe(run, "device", style))},

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::int64_t kEndedRunsListed = 200;
 constexpr double kSaveEverySeconds = 10;
+// What is large of a live run is saved anew every so many times.
+constexpr std::size_t kSavesPerSnapshot = 6;
 
 ApiReply text_reply(std::string json) {
   ApiReply reply;
@@ -53,6 +55,9 @@ Api::Found Api::find(const std::string& id_or_name) const {
                                                id_or_name + "', expected one id of " + list)};
   }
   auto run = parts_.registry.find(ids.front());
+  if (run && !run->snapshot && !run->summary.live()) {
+    run->snapshot = parts_.archive.snapshot(ids.front());  // it told a daemon before this one
+  }
   if (run) return {std::move(run), {}};
   return {std::nullopt, error_reply(404, "the run '" + id_or_name + "' is gone")};
 }
@@ -151,13 +156,24 @@ ApiReply Api::get_page(const ApiRequest& request) {
   return reply;
 }
 
-void Api::save(const std::string& id) {
-  if (const auto run = parts_.registry.find_without_steps(id)) parts_.archive.save(*run);
+void Api::save(const std::string& id, Archive::Snapshot snapshot) {
+  if (const auto run = parts_.registry.find_without_steps(id)) parts_.archive.save(*run, snapshot);
 }
 
 void Api::save_all() {
   parts_.models.tick();  // what was learned since the last second too
-  for (const RunSummary& run : parts_.registry.list(RunRegistry::Which::kLive)) save(run.id);
+  for (const RunSummary& run : parts_.registry.list(RunRegistry::Which::kLive)) {
+    save(run.id, Archive::Snapshot::kIfNew);
+  }
+}
+
+// Of several runs another part is saved with snapshots each time.
+void Api::save_live() {
+  std::size_t turn = ++saves_;
+  for (const RunSummary& run : parts_.registry.list(RunRegistry::Which::kLive)) {
+    save(run.id, turn++ % kSavesPerSnapshot == 0 ? Archive::Snapshot::kIfNew
+                                                 : Archive::Snapshot::kIfNoneIsKept);
+  }
 }
 
 void Api::tick() {
@@ -171,7 +187,7 @@ void Api::tick() {
   const double now = parts_.clock.monotonic_seconds();
   if (now - saved_all_at_ < kSaveEverySeconds) return;
   saved_all_at_ = now;
-  save_all();
+  save_live();
 }
 
 }  // namespace pudica::daemon

@@ -83,7 +83,7 @@ class Api {
   // What is to be done about once a second: silent runs are lost, what was learned is passed on,
   // what changed is saved.
   void tick();
-  // Saves every live run as it is: before the end.
+  // Saves every live run as it is, whole: before the end.
   void save_all();
 
  private:
@@ -115,13 +115,15 @@ class Api {
   // The group, and of its runs the names too, null where the registry knows them no more.
   [[nodiscard]] inspect::Json named(const GroupView& group) const;
   void take_in(const RunSummary& run, const EventBatch& batch);
-  void save(const std::string& id);
+  void save(const std::string& id, Archive::Snapshot snapshot = Archive::Snapshot::kIfNoneIsKept);
+  void save_live();
 
   DaemonFacts facts_;
   ApiParts parts_;
   std::int64_t started_at_;
   double started_;       // monotonic
-  double saved_all_at_;  // monotonic; of tick() alone
+  double saved_all_at_;  // monotonic; of tick() alone, as the next one
+  std::size_t saves_ = 0;
   ApiCounters counters_;
   Turnstile pushes_{2};
   std::mutex answers_mutex_;

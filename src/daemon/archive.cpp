@@ -21,12 +21,25 @@ std::vector<std::string> names_of(const std::string& array) {
   return out;
 }
 
+// Numbers of a JSON array, likewise.
+std::vector<std::uint64_t> numbers_of(const std::string& array) {
+  std::vector<std::uint64_t> out;
+  const inspect::Json parsed = inspect::Json::parse(array, nullptr, false);
+  if (!parsed.is_array()) return out;
+  for (const inspect::Json& number : parsed) {
+    if (number.is_number_unsigned()) out.push_back(number.get<std::uint64_t>());
+  }
+  return out;
+}
+
 using inspect::Json;
 
 constexpr std::chrono::seconds kFlushTime{5};
 
 // What GET /v1/runs/{id} has beside the object "run".
-constexpr std::array<const char*, 4> kDetails{"budgets", "structure", "learned", "counters"};
+constexpr std::array kDetails{"budgets", "structure", "learned", "counters", "longest_keys"};
+// Of these, what a snapshot tells.
+constexpr std::array kOfSnapshot{"structure", "learned", "counters"};
 
 StoredRun stored(const RunDetail& detail) {
   const RunSummary& run = detail.summary;
@@ -35,7 +48,7 @@ StoredRun stored(const RunDetail& detail) {
   if (run.live()) kept.snapshot = nullptr;  // large, and read at the end
   Json json = Json::parse(to_json(kept, CommandLine::kShown));
   json.erase("steps");
-  json["learned"] = Json();  // large, and kept beside the plans
+  json["learned"] = Json();  // large, and kept with the snapshot
   return {run.id,
           run.about->name,
           inspect::dump(json, -1),
@@ -44,11 +57,19 @@ StoredRun stored(const RunDetail& detail) {
           run.ended_at ? format_time(*run.ended_at) : std::string()};
 }
 
-// What is large and read one run at a time: its plans, and what it learned.
-Json kept_at_end(const RunDetail& run) {
-  Json out = plans_json(run);
-  out["learned"] = learned_json(run);
-  return out;
+// As it came: it is neither read nor written anew for being kept.
+std::string stored_snapshot(const std::string& run, const std::string& snapshot) {
+  return "{\"run\":" + inspect::dump(Json(run), -1) + ",\"snapshot\":" + snapshot + "}";
+}
+
+// The snapshot of which a row was made; an empty object where there is none. Older daemons kept
+// plans and what was learned alone.
+Json snapshot_of(const std::string& row) {
+  Json kept = Json::parse(row, nullptr, false);
+  if (!kept.is_object()) return Json::object();
+  const auto found = kept.find("snapshot");
+  if (found == kept.end()) return kept;
+  return found->is_object() ? std::move(*found) : Json::object();
 }
 
 // As it was saved, with the end that the store knows of.
@@ -83,10 +104,24 @@ Result<std::unique_ptr<Archive>> Archive::open(const StoreOptions& options) {
   return std::unique_ptr<Archive>(new Archive(std::move(*store)));
 }
 
-void Archive::save(const RunDetail& run) {
+bool Archive::takes_snapshot(const RunDetail& run, Snapshot snapshot) {
+  const std::lock_guard lock(mutex_);
+  if (!run.summary.live()) {
+    kept_.erase(run.summary.id);
+    return run.snapshot != nullptr;
+  }
+  if (run.snapshot == nullptr) return false;
+  const auto last = kept_.find(run.summary.id);
+  if (last != kept_.end()) {
+    if (snapshot == Snapshot::kIfNoneIsKept || last->second.lock() == run.snapshot) return false;
+  }
+  kept_[run.summary.id] = run.snapshot;
+  return true;
+}
+
+void Archive::save(const RunDetail& run, Snapshot snapshot) {
   StoredRun row = stored(run);
-  const bool has_plans = run.snapshot != nullptr && !run.summary.live();
-  std::string plans = has_plans ? inspect::dump(kept_at_end(run), -1) : std::string();
+  std::string plans = takes_snapshot(run, snapshot) ? stored_snapshot(row.id, *run.snapshot) : "";
   const std::size_t bytes = row.summary_json.size() + plans.size();
   writer_.post(
       [row = std::move(row), plans = std::move(plans)](Store& store) -> Result<void> {
@@ -118,7 +153,8 @@ void Archive::save(const ModelStats& model, std::string state) {
                   model.distinct_shapes,
                   model.runs,
                   model.updated_at,
-                  inspect::dump(inspect::Json(model.taught_by), -1)};
+                  inspect::dump(inspect::Json(model.taught_by), -1),
+                  inspect::dump(inspect::Json(model.dropped), -1)};
   const std::size_t bytes = row.state.size();
   writer_.post([row = std::move(row)](Store& store) { return store.save_model(row); }, bytes);
 }
@@ -146,9 +182,12 @@ std::optional<Json> Archive::run(const std::string& id_or_name) {
   auto json = restored(*row);
   if (!json) return std::nullopt;
   if (const auto text = store_->plans(row->id)) {
-    Json kept = Json::parse(*text, nullptr, false);
-    if (kept.is_object() && kept.contains("learned"))
-      (*json)["learned"] = std::move(kept["learned"]);
+    Json snapshot = snapshot_of(*text);
+    for (const char* const field : kOfSnapshot) {
+      if ((*json)[field].is_null() && snapshot.contains(field)) {
+        (*json)[field] = std::move(snapshot[field]);
+      }
+    }
   }
   (*json)["steps"] = Json::array();
   const auto steps = store_->steps(row->id, static_cast<std::int64_t>(kStepsKept));
@@ -171,10 +210,15 @@ std::optional<Json> Archive::plans(const std::string& id_or_name) {
   const auto row = store_->run(id_or_name);
   if (!row) return std::nullopt;
   const auto text = store_->plans(row->id);
-  Json json = text ? Json::parse(*text, nullptr, false) : Json();
-  if (!json.is_object()) json = {{"run", row->id}, {"plans", Json::array()}};
-  json.erase("learned");
-  return json;
+  Json snapshot = text ? snapshot_of(*text) : Json::object();
+  Json& plans = snapshot["plans"];
+  return Json{{"run", row->id}, {"plans", plans.is_array() ? std::move(plans) : Json::array()}};
+}
+
+std::shared_ptr<const std::string> Archive::snapshot(const std::string& id) {
+  const auto text = store_->plans(id);
+  if (!text) return nullptr;
+  return std::make_shared<const std::string>(inspect::dump(snapshot_of(*text), -1));
 }
 
 Result<std::int64_t> Archive::remove_ended(std::int64_t until_unix_seconds) {
@@ -197,6 +241,7 @@ void Archive::load_models(ModelPool& pool) {
     stats.runs = model.runs;
     stats.updated_at = model.updated_at;
     stats.taught_by = names_of(model.taught_by);
+    stats.dropped = numbers_of(model.dropped);
     if (auto loaded = pool.load(stats, model.state); !loaded) {
       log_warn("learned model not taken up: fingerprint=" + log_value(model.fingerprint) +
                " error=" + log_value(loaded.error().message));

@@ -1,7 +1,10 @@
 // What the daemon's parts keep in the store and read back, in their own terms.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,8 +30,13 @@ class Archive {
   // Opens the store; runs that it holds without an end are lost. Errors: those of Store::open.
   static Result<std::unique_ptr<Archive>> open(const StoreOptions& options);
 
-  // Without regard to its steps; its plans only where it has ended.
-  void save(const RunDetail& run);
+  // What becomes of a live run's snapshot, which is large and another one all the time.
+  enum class Snapshot : std::uint8_t {
+    kIfNoneIsKept,  // by this daemon
+    kIfNew,
+  };
+  // Without regard to its steps. Of a run that has ended the snapshot is kept in any case.
+  void save(const RunDetail& run, Snapshot snapshot = Snapshot::kIfNoneIsKept);
   void save_steps(const std::string& run, std::vector<StepSummary> steps);
   void save(const ModelStats& model, std::string state);
   void remove_model(const std::string& fingerprint);
@@ -38,6 +46,8 @@ class Archive {
   // By id or name, with steps, as GET /v1/runs/{id}. nullopt: not kept.
   [[nodiscard]] std::optional<inspect::Json> run(const std::string& id_or_name);
   [[nodiscard]] std::optional<inspect::Json> plans(const std::string& id_or_name);
+  // The last one that was kept of a run, as it came; nullptr: none.
+  [[nodiscard]] std::shared_ptr<const std::string> snapshot(const std::string& id);
   // Whose run has the id: nullopt where none has, no user where it was kept by an older daemon.
   struct Owner {
     std::optional<unsigned> user_id;
@@ -63,7 +73,11 @@ class Archive {
 
  private:
   explicit Archive(std::unique_ptr<Store> store);
+  bool takes_snapshot(const RunDetail& run, Snapshot snapshot);
 
+  std::mutex mutex_;
+  // By live run: the snapshot that was kept last; guarded by mutex_.
+  std::map<std::string, std::weak_ptr<const std::string>> kept_;
   std::unique_ptr<Store> store_;
   StoreWriter writer_;  // after the store: ends before it
 };

@@ -69,6 +69,7 @@ Result<void> ModelPool::load(const ModelStats& stats, const std::string& state) 
   found->second.runs = std::max(found->second.runs, stats.runs);
   if (!stats.updated_at.empty()) found->second.updated_at = stats.updated_at;
   found->second.taught_by = stats.taught_by;
+  found->second.model.set_dropped(stats.dropped);
   return {};
 }
 
@@ -94,7 +95,9 @@ Result<bool> ModelPool::change(const std::string& fingerprint, std::string_view 
   const std::string before = entry.model.state();  // a copy: to go back to
   auto changed = what(entry.model);
   if (changed && entry.model.state().size() > options_.max_state_bytes) {
+    std::vector<std::uint64_t> dropped = entry.model.dropped();
     entry.model = PooledModel(fingerprint, options_.controller);
+    entry.model.set_dropped(std::move(dropped));
     if (!before.empty()) (void)entry.model.adopt(before, {}).has_value();
     changed =
         Error{ErrorCode::kOverBudget, "model '" + fingerprint + "': its state would exceed " +
@@ -162,7 +165,7 @@ ModelStats ModelPool::stats_of(const std::string& fingerprint, const Entry& entr
   return {fingerprint,          static_cast<std::int64_t>(entry.model.state().size()),
           known.recorded_steps, known.distinct_shapes,
           entry.runs,           entry.updated_at,
-          entry.taught_by};
+          entry.taught_by,      entry.model.dropped()};
 }
 
 std::string to_json(const std::vector<ModelStats>& models) {

@@ -35,6 +35,7 @@ struct ModelStats {
   std::int64_t runs = 0;  // that taught it
   std::string updated_at;
   std::vector<std::string> taught_by;  // the latest of them by id, the latest last; bounded
+  std::vector<std::uint64_t> dropped;  // PooledModel::dropped(); not of the API
 };
 
 // The answer of GET /v1/models. Never throws.
@@ -60,7 +61,8 @@ class ModelPool {
   // distinct shapes of segments, or as many and fewer recorded steps. True: the version has risen.
   Result<bool> adopt(const std::string& fingerprint, const std::string& state,
                      std::string_view source = {});
-  // What the store kept, at start-up: like adopt(), with the count of runs and the time it had.
+  // What the store kept, at start-up: like adopt(), with the count of runs, the time and the marks
+  // of dropped states it had.
   Result<void> load(const ModelStats& stats, const std::string& state);
 
   // Forgets a model. False: it is not known.

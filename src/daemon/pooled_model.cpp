@@ -33,6 +33,16 @@ constexpr std::size_t kRunsThatTell = 2;
 constexpr std::size_t kMostDropped = 16;
 constexpr std::uint64_t kForeignPlan = std::numeric_limits<std::uint64_t>::max();
 
+// Tells states from each other, not forgers from their aim: FNV-1a, as its authors give it
+// (isthe.com/chongo/tech/comp/fnv), which unlike std::hash is one number in every build.
+std::uint64_t mark_of(std::string_view state) {
+  std::uint64_t mark = 0xcbf29ce484222325ULL;
+  for (const char character : state) {
+    mark = (mark ^ static_cast<unsigned char>(character)) * 0x100000001b3ULL;
+  }
+  return mark;
+}
+
 Knowledge knowledge_of(const Controller& controller) {
   Knowledge out;
   const ControllerSnapshot snapshot = controller.snapshot();
@@ -327,7 +337,7 @@ void PooledModel::drop() {
   log_info("model dropped, two runs measured something else: fingerprint=" +
            log_value(fingerprint_));
   if (dropped_.size() >= kMostDropped) dropped_.erase(dropped_.begin());
-  dropped_.push_back(std::hash<std::string>()(state_));
+  dropped_.push_back(mark_of(state_));
   ++drops_;
   start_anew();
   state_.clear();
@@ -336,8 +346,15 @@ void PooledModel::drop() {
   contradicted_by_.clear();
 }
 
+void PooledModel::set_dropped(std::vector<std::uint64_t> marks) {
+  if (marks.size() > kMostDropped) {
+    marks.erase(marks.begin(), marks.end() - static_cast<std::ptrdiff_t>(kMostDropped));
+  }
+  dropped_ = std::move(marks);
+}
+
 Result<bool> PooledModel::adopt(const std::string& state, std::string_view source) {
-  if (std::ranges::find(dropped_, std::hash<std::string>()(state)) != dropped_.end()) {
+  if (std::ranges::find(dropped_, mark_of(state)) != dropped_.end()) {
     return invalid_argument(
         "learned state: it was dropped, since two runs measured something else");
   }

@@ -56,6 +56,10 @@ class PooledModel {
   [[nodiscard]] const Knowledge& knowledge() const { return knowledge_; }
   // How often two runs contradicted what was known, so that it was dropped.
   [[nodiscard]] int drops() const { return drops_; }
+  // Marks of the states that were dropped, the latest last; bounded. The same in every process.
+  [[nodiscard]] const std::vector<std::uint64_t>& dropped() const { return dropped_; }
+  // Those of a model before this one: adopt() refuses their states.
+  void set_dropped(std::vector<std::uint64_t> marks);
 
  private:
   // What waits for the next step of its process.
@@ -102,7 +106,7 @@ class PooledModel {
   std::uint64_t uses_ = 0;
   std::int32_t misfits_needed_;
   std::set<std::string, std::less<>> contradicted_by_;  // runs whose states say otherwise
-  std::vector<std::size_t> dropped_;                    // hashes of states, bounded
+  std::vector<std::uint64_t> dropped_;
   int drops_ = 0;
 };
 

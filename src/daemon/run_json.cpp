@@ -187,6 +187,9 @@ std::string to_json(const RunDetail& detail, CommandLine command) {
   out.key("budgets").open('[');
   for (const BudgetChange& change : detail.budgets) write(out, change);
   out.close(']');
+  out.key("longest_keys").open('[');
+  for (const ShapeKey& key : detail.longest) out.value(key.to_named_string());
+  out.close(']');
   Json snapshot = snapshot_of(detail);
   for (const char* const field : {"structure", "learned", "counters"}) {
     out.key(field).raw(inspect::dump(field_or_null(snapshot, field), -1));
@@ -200,11 +203,6 @@ std::optional<unsigned> owner_of(const Json& run) {
   const auto found = run.find("uid");
   if (found == run.end() || !found->is_number_unsigned()) return std::nullopt;
   return found->get<unsigned>();
-}
-
-Json learned_json(const RunDetail& detail) {
-  Json snapshot = snapshot_of(detail);
-  return field_or_null(snapshot, "learned");
 }
 
 Json plans_json(const RunDetail& detail) {

@@ -21,8 +21,6 @@ void write(JsonText& out, const RunSummary& run, CommandLine command);
 std::string to_json(const RunDetail& detail, CommandLine command);
 // The user of an object "run"; nullopt: written by a daemon that did not know.
 std::optional<unsigned> owner_of(const inspect::Json& run);
-// What the run has learned, as its snapshot says; null where there is none.
-inspect::Json learned_json(const RunDetail& detail);
 // {"run","plans":[...]}
 inspect::Json plans_json(const RunDetail& detail);
 

@@ -15,6 +15,22 @@ RunPhase phase_of(const std::string& state) {
   return RunPhase::kPlanning;
 }
 
+double elements(const ShapeKey& key) {
+  double out = 1;
+  for (const std::int64_t size : key.values()) out *= static_cast<double>(size);
+  return out;
+}
+
+// Of shapes of which none covers another one: the smallest goes where they are too many.
+void add_longest(std::vector<ShapeKey>& longest, const ShapeKey& key) {
+  if (std::ranges::any_of(longest, [&key](const ShapeKey& one) { return one.covers(key); })) return;
+  std::erase_if(longest, [&key](const ShapeKey& one) { return key.covers(one); });
+  longest.push_back(key);
+  if (longest.size() > kLongestShapesKept) {
+    longest.erase(std::ranges::min_element(longest, {}, elements));
+  }
+}
+
 }  // namespace
 
 StepSummary summarize(const StepEvent& event) {
@@ -140,6 +156,7 @@ RunDetail RunState::detail_without_steps() const {
   return {summary(),
           {},
           {budgets_.begin(), budgets_.end()},
+          longest_,
           snapshot_,
           model_,
           model_step_,
@@ -156,6 +173,7 @@ void RunState::on(const StepEvent& event, std::int64_t /*unix_seconds*/) {
   const StepSummary step = summarize(event);
   summary_.step = step.step;
   summary_.last = step;
+  add_longest(longest_, step.key);
   summary_.peak_bytes = std::max(summary_.peak_bytes.value_or(Bytes(0)), step.measured_bytes);
   summary_.budget_used =
       std::max(summary_.budget_used, budget_used(step.measured_bytes, step.budget_bytes));

@@ -18,6 +18,7 @@ namespace pudica::daemon {
 inline constexpr std::size_t kStepsKept = 512;      // of a run, the latest
 inline constexpr std::size_t kStepsOfMedian = 128;  // the latest
 inline constexpr std::size_t kBudgetChangesKept = 256;
+inline constexpr std::size_t kLongestShapesKept = 8;
 
 // What is kept of a step.
 struct StepSummary {
@@ -102,6 +103,7 @@ struct RunDetail {
   RunSummary summary;
   std::vector<StepSummary> steps;
   std::vector<BudgetChange> budgets;
+  std::vector<ShapeKey> longest;                // of all steps; none covers another one
   std::shared_ptr<const std::string> snapshot;  // nullptr: none yet
   std::shared_ptr<const std::string> model;     // learned state; nullptr: none yet
   std::optional<std::uint64_t> model_step;      // the last one before it came
@@ -147,6 +149,7 @@ class RunState {
   std::optional<AskedBudget> asked_;
   std::deque<StepSummary> steps_;
   std::deque<BudgetChange> budgets_;
+  std::vector<ShapeKey> longest_;
   std::int64_t layer_calls_ = 0;
   std::int64_t recomputed_calls_ = 0;
   double recompute_seconds_ = 0;  // of steps where it is known

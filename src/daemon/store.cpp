@@ -27,16 +27,17 @@ constexpr const char* kRun =
     "ORDER BY id = ?1 DESC, started_at DESC, rowid DESC LIMIT 1";
 constexpr const char* kSaveModel =
     "INSERT INTO models (fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, "
-    "taught_by) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO UPDATE SET "
+    "taught_by, dropped) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO UPDATE SET "
     "state = excluded.state, recorded_steps = excluded.recorded_steps, "
     "distinct_shapes = excluded.distinct_shapes, runs = excluded.runs, "
-    "updated_at = excluded.updated_at, taught_by = excluded.taught_by";
+    "updated_at = excluded.updated_at, taught_by = excluded.taught_by, "
+    "dropped = excluded.dropped";
 constexpr const char* kModels =
-    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by "
-    "FROM models ORDER BY updated_at DESC, rowid DESC";
+    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by, "
+    "dropped FROM models ORDER BY updated_at DESC, rowid DESC";
 constexpr const char* kModel =
-    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by "
-    "FROM models WHERE fingerprint = ?";
+    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by, "
+    "dropped FROM models WHERE fingerprint = ?";
 constexpr const char* kMarkUnfinished =
     "UPDATE runs SET status = ?, ended_at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now') "
     "WHERE ended_at = ''";
@@ -47,7 +48,7 @@ StoredRun run_of(const StoreQuery& row) {
 
 StoredModel model_of(const StoreQuery& row) {
   return {row.text(0),   row.text(1), row.number(2), row.number(3),
-          row.number(4), row.text(5), row.text(6)};
+          row.number(4), row.text(5), row.text(6),   row.text(7)};
 }
 
 }  // namespace
@@ -272,7 +273,7 @@ Result<void> Store::save_model(const StoredModel& model) {
     StoreQuery query(database, kSaveModel);
     query.with(model.fingerprint).with(model.state).with(model.recorded_steps);
     query.with(model.distinct_shapes).with(model.runs).with(model.updated_at);
-    query.with(model.taught_by).run();
+    query.with(model.taught_by).with(model.dropped).run();
     return {};
   });
 }

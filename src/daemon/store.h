@@ -48,6 +48,7 @@ struct StoredModel {
   std::int64_t runs = 0;
   std::string updated_at;        // orders models by use
   std::string taught_by = "[]";  // run ids as a JSON array
+  std::string dropped = "[]";    // marks of states that are not to be taken again, likewise
 };
 
 // Errors of every operation: kNotFound where said, kOverBudget where the file is full (prune()

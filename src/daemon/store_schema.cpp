@@ -46,14 +46,19 @@ constexpr const char* kVersion4 = R"sql(
   ALTER TABLE models ADD COLUMN taught_by TEXT NOT NULL DEFAULT '[]';
 )sql";
 
-constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4};
+// Marks of the states of a model that runs found to be wrong: a JSON array of numbers.
+constexpr const char* kVersion5 = R"sql(
+  ALTER TABLE models ADD COLUMN dropped TEXT NOT NULL DEFAULT '[]';
+)sql";
+
+constexpr std::array kMigrations{kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 
 constexpr std::array kProbes{
     "SELECT id, name, summary, status, started_at, ended_at FROM runs LIMIT 1",
     "SELECT run_id, json FROM plans LIMIT 1",
     "SELECT run_id, step, json FROM steps LIMIT 1",
-    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by "
-    "FROM models LIMIT 1",
+    "SELECT fingerprint, state, recorded_steps, distinct_shapes, runs, updated_at, taught_by, "
+    "dropped FROM models LIMIT 1",
     "SELECT name, total, file_total FROM budget_groups LIMIT 1",
     "SELECT id, budget_group, instance, pid, start_ticks, asked, floor, need, bound, pinned, "
     "need_known FROM budget_runs LIMIT 1",

@@ -8,6 +8,7 @@
 #include <httplib.h>
 #include <mutex>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
@@ -38,8 +39,11 @@ std::string connection_fault(const std::string& path) {
   switch (code) {
     case ENOENT:
       return "there is no such socket: pudicad is not running here";
-    case ECONNREFUSED:
-      return "nobody listens: pudicad has stopped";
+    case ECONNREFUSED: {
+      struct stat status {};
+      const bool socket = ::stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+      return socket ? "nobody listens: pudicad has stopped" : "this is no socket";
+    }
     case EACCES:
     case EPERM:
       return "permission denied: the socket belongs to another user";

@@ -11,6 +11,8 @@ namespace pudica::inspect {
 namespace {
 
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 40U;
+// Of all dimensions together: beyond it what a step would need is no number of bytes.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 44U;
 constexpr std::size_t kLongestEcho = 60;  // of what was seen, in messages
 
 std::string quoted(std::string_view text) {
@@ -65,6 +67,14 @@ class ShapeText {
   Result<ShapeKey> read() {
     auto done = text_.find('=') == std::string_view::npos ? read_numbers() : read_named();
     if (!done) return done.error();
+    std::int64_t elements = 1;
+    for (const std::int64_t value : values_) {
+      if (value > kMostElements / elements) {
+        return refused("too large, at most " + std::to_string(kMostElements) +
+                       " elements in all are read");
+      }
+      elements *= value;
+    }
     return ShapeKey(names_, values_);
   }
 

@@ -46,7 +46,7 @@ class Reporter {
   // True when the learned state changed and the last one is 5 s old.
   [[nodiscard]] bool wants_model() const noexcept;
   void model(std::string state) noexcept;
-  // The learned state is worth sending though no step of this run taught it.
+  // The learned state is worth sending, though what changed it was no learning step.
   void mark_learned() noexcept;
   // What the step that begins could use at once. Goes with the steps, the largest since the last;
   // a rise goes at once.

@@ -99,6 +99,8 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   event.recomputed = recomputed_calls(event.record.modes, outcome.revocations);
   reporter_->step(std::move(event));
   learned_ = learned_ || recorded_;
+  // Such a step may have found what the next plan rests on.
+  if (recorded_) reporter_->mark_learned();
   if (!controller_) return;
   if (reporter_->wants_snapshot()) reporter_->snapshot(controller_->snapshot());
   if (!options_.fingerprint.empty() && reporter_->wants_model()) {

@@ -157,61 +157,10 @@ def test_bad_shapes_and_budgets_never_reach_the_daemon(cli, daemon):
     assert daemon.requests == []
 
 
-def test_budget_waits_for_its_step_and_tells_what_was_taken(cli, daemon):
-    output = cli("budget", "train", "18GiB")
-    assert output.code == 0, output.stderr
-    put = ("PUT", "/v1/runs/k3v9q2/budget", {}, {"budget": "18GiB"})
-    assert put in daemon.requests, "by its id"
-    row = output.rows[0]
-    assert row["effective"] == "next step" and row["step"] == "42"
-    assert (row["taken_bytes"], row["measured_bytes"]) == (str(18 << 30), str(17 << 30))
-    assert float(row["recompute_seconds"]) == 0.031
-    value = cli("budget", "train", "18GiB", "--json").json
-    assert value["seq"] == 3 and value["taken"]["budget_bytes"] == 18 << 30
-    shown = cli.shown("budget", "train", "18GiB")
-    assert "18.0 GiB from step 42 on" in shown
-    assert "17.0 GiB, 94.4 % of it in the first step under it" in shown
-    assert "31 ms of 250 ms (12.4 %), before 20 ms of 250 ms (8.0 %)" in shown
-
-
-def test_a_budget_below_the_floor_is_told_as_what_it_becomes(cli, daemon):
-    daemon.runs = [a_run(floor_bytes=83 << 20)]
-    daemon.taken = {**daemon.taken, "budget_bytes": 83 << 20, "measured_bytes": 82 << 20}
-    output = cli("budget", "train", "10MiB", "--json")
-    assert output.code == 0
-    assert "10.0 MiB is below the floor of train" in output.stderr and "83.0 MiB" in output.stderr
-    assert output.json["taken"]["budget_bytes"] == 83 << 20
-
-
-def test_a_budget_need_not_be_waited_for(cli, daemon):
-    daemon.taken = None
-    for words in (["--no-wait"], ["--wait", "0"]):
-        output = cli("budget", "train", "18GiB", *words)
-        assert output.code == 0 and output.rows[0]["taken_bytes"] == "-"
-        assert daemon.requests[-1][0] == "PUT", "nobody is asked afterwards"
-    assert "from its next step on" in cli.shown("budget", "train", "18GiB", "--no-wait")
-    assert "no step was over under it" in cli.shown("budget", "train", "18GiB", "--wait", "0.3")
-    assert cli("budget", "train", "18GiB", "--wait", "-1").code == 2
-
-
-def test_a_dry_run_changes_nothing(cli, daemon):
-    output = cli("budget", "train", "16GiB", "--dry-run", "--json")
-    assert output.code == 0, output.stderr
-    assert all(request[0] == "GET" for request in daemon.requests)
-    assert daemon.requests[-1][1:3] == (
-        "/v1/runs/k3v9q2/estimate", {"shape": "batch=12,source=384", "budget": str(16 << 30)})
-    assert output.json["would_take_bytes"] == 16 << 30
-    assert output.json["estimate"]["predicted_peak_bytes"] == 612000
-    below = cli("budget", "train", "1MiB", "--dry-run")
-    assert below.rows[0]["would_take_bytes"] == "500000000" and "below the floor" in below.stderr
-    assert "nothing was changed" in cli.shown("budget", "train", "16GiB", "--dry-run")
-
-
-def test_a_run_that_has_ended_takes_no_budget(cli, daemon):
-    daemon.runs = [a_run(state="ended", status="ok")]
-    output = cli("budget", "train", "1GiB")
-    assert output.code == 1 and "has ended (ok)" in output.stderr
-    assert all(request[0] == "GET" for request in daemon.requests)
+def test_a_file_that_is_no_socket_is_named(folder):
+    (folder / "file").write_text("")
+    output = Cli(str(folder / "file"))("status")
+    assert output.code == 3 and "this is no socket" in output.stderr
 
 
 def test_names_are_escaped_in_paths(cli, daemon):

@@ -1,4 +1,4 @@
-"""Completion scripts: valid for their shells, and right in bash."""
+"""Completion scripts: valid for their shells, and what each of these offers by them."""
 
 import os
 import re
@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from conftest import PROGRAM, ROOT, Cli, a_run, clean_environment
+from conftest import ROOT, Cli, a_run
+from shells import SHELLS, complete, program_of
 
 
 def script(shell):
@@ -18,17 +19,18 @@ def script(shell):
     return output.stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_the_shell_accepts_its_script(shell, tmp_path):
-    if shutil.which(shell) is None:
-        pytest.skip(f"no {shell} here")
+    program, needed = program_of(shell)
     file = tmp_path / "script"
     file.write_text(script(shell))
-    done = subprocess.run([shell, "-n", str(file)], capture_output=True, text=True)
+    variables = {**os.environ, **(needed if isinstance(needed, dict) else {})}
+    done = subprocess.run([program, "-n", str(file)], capture_output=True, text=True,
+                          env=variables)
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_every_command_is_completed(shell):
     text = script(shell)
     for line in Cli()("--help").stdout.split("Subcommands:\n")[1].splitlines():
@@ -36,61 +38,61 @@ def test_every_command_is_completed(shell):
             assert line.split()[0] in text
 
 
-def complete(words, environment):
-    """What bash offers for the last of the words."""
-    program = """
-source <("$PROGRAM" completion bash)
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-_pudica
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
-    done = subprocess.run(["bash", "-c", program, "bash", "pudica", *words], capture_output=True,
-                          text=True, env=clean_environment({
-                              **environment, "PROGRAM": PROGRAM,
-                              "PATH": os.path.dirname(PROGRAM) + ":" + os.environ["PATH"]}))
-    assert done.stderr == "", done.stderr
-    return done.stdout.split()
+@pytest.fixture
+def offered(tmp_path):
+    """offered(shell, words, environment): what the shell offers for the last word."""
+    count = iter(range(1000))
+    return lambda shell, words, environment: complete(shell, words, environment,
+                                                      tmp_path / f"shell{next(count)}")
 
 
-def test_bash_offers_commands_options_and_runs(cli, daemon):
+@pytest.mark.parametrize("shell", SHELLS)
+def test_commands_options_and_runs_are_offered(cli, daemon, offered, shell):
     daemon.runs = [a_run(), a_run(id="zz9", name="eval")]
-    env = cli.environment
-    assert complete(["st"], env) == ["status"]
-    assert set(complete(["re"], env)) == {"replay", "report"}
-    assert "--all" in complete(["status", "--"], env)
-    assert "--all" not in complete(["plans", "--"], env)
-    assert set(complete(["status", ""], env)) >= {"k3v9q2", "train", "zz9", "eval"}
-    assert complete(["--json", "budget", "ev"], env) == ["eval"]
-    assert complete(["config", "ch"], env) == ["check"]
-    assert complete(["models", "r"], env) == ["rm"]
-    assert "--help" in complete(["models", "--"], env)
-    assert complete(["completion", "b"], env) == ["bash"]
-    assert complete(["replay", "--device", "cu"], env) == ["cuda"]
-    assert complete(["status", "--socket", "/nonexistent-"], env) == []
-    assert complete(["run", "--", "st"], env) == []
+
+    def offers(*words):
+        return offered(shell, words, cli.environment)
+
+    assert offers("st") == ["status"]
+    assert offers("re") == ["replay", "report"]
+    assert {"--json", "--socket", "--version"} <= set(offers("--"))
+    status, plans = offers("status", "--"), offers("plans", "--")
+    assert "--all" in status and "--all" not in plans
+    assert {"--json", "--socket", "--format"} <= set(status) & set(plans), "those of every command"
+    assert set(offers("status", "")) >= {"k3v9q2", "train", "zz9", "eval"}
+    assert offers("--json", "budget", "ev") == ["eval"]
+    assert offers("config", "ch") == ["check"]
+    assert offers("models", "r") == ["rm"]
+    assert "--help" in offers("models", "--")
+    assert offers("completion", "b") == ["bash"]
+    assert offers("replay", "--device", "cu") == ["cuda"]
+    assert offers("status", "--socket", "/nonexistent-") == []
+    assert offers("run", "--", "st") == []
 
 
-def test_a_daemon_that_hangs_holds_no_completion_up(folder):
+def test_a_daemon_that_hangs_holds_no_completion_up(folder, offered):
     hung = socket.socket(socket.AF_UNIX)
     path = str(folder / "hung.sock")
     hung.bind(path)
     hung.listen(64)
     began = time.monotonic()
-    offered = complete(["status", "--a"], {"PUDICA_SOCKET": path})
-    assert offered == ["--all"]
+    assert offered("bash", ["status", "--a"], {"PUDICA_SOCKET": path}) == ["--all"]
     assert time.monotonic() - began < 5, "it waits 200 ms, and took 30 s"
     hung.close()
 
 
-def test_bash_offers_files_where_files_belong(cli):
-    offered = complete(["replay", str(ROOT / "CHANGE")], cli.environment)
-    assert offered == [str(ROOT / "CHANGELOG.md")]
+@pytest.mark.parametrize("shell", SHELLS)
+def test_files_are_offered_where_files_belong(cli, offered, shell):
+    (found,) = offered(shell, ["replay", str(ROOT / "CHANGE")], cli.environment)
+    assert found.endswith("CHANGELOG.md")
 
 
-def test_names_cannot_run_commands_in_the_shell(cli, daemon, tmp_path):
+@pytest.mark.parametrize("shell", SHELLS)
+def test_names_cannot_run_commands_in_the_shell(cli, daemon, offered, tmp_path, shell):
     mark = tmp_path / "mark"
-    daemon.runs = [a_run(name=f"$(touch {mark})`touch {mark}`")]
-    complete(["status", ""], cli.environment)
+    daemon.runs = [a_run(name=f"$(touch {mark})`touch {mark}`(touch {mark})")]
+    offered(shell, ["status", ""], cli.environment)
+    offered(shell, ["status", "$"], cli.environment)
     assert not mark.exists()
 
 

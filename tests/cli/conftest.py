@@ -75,6 +75,8 @@ class FakeDaemon:
                       "seconds": 0.25, "recompute_seconds": 0.031}
         self.looks_until_taken = 2
         self.looks_left = None
+        self.longest_keys = ["batch=12,source=384"]
+        self.estimates = {}  # shape -> what differs from the example
         self.override = {}  # path -> (status, body as bytes)
         outer = self
 
@@ -170,6 +172,7 @@ class FakeDaemon:
                  "source": "operator", "plan_id": 7, "predicted_bytes": 612000000,
                  "measured_bytes": 611000000}],
                 "structure": {"classes": ["encoder"], "layers": []}, "learned": [],
+                "longest_keys": self.longest_keys,
                 "margin_bytes": 1000, "counters": {}}
             if self.looks_left is not None:
                 self.looks_left -= 1
@@ -183,7 +186,8 @@ class FakeDaemon:
         if rest == ["explain"]:
             return 200, {**api_example("explain"), "run": run["id"]}
         if rest == ["estimate"]:
-            return 200, {**api_example("estimate"), "run": run["id"]}
+            return 200, {**api_example("estimate"), "run": run["id"],
+                         **self.estimates.get(query["shape"], {})}
         if rest == ["budget"]:
             self.looks_left = self.looks_until_taken
             return 202, {"run": run["id"], "budget_bytes": 18 << 30, "seq": 3,

@@ -5,6 +5,8 @@ import re
 import signal
 import subprocess
 
+import pytest
+
 from conftest import PROGRAM, Cli, a_run, clean_environment
 
 ENTER, LEAVE = "\x1b\\[\\?1049h", "\x1b\\[\\?1049l"
@@ -49,6 +51,22 @@ def test_one_run_in_full(cli):
     for text in ("train (k3v9q2)", "ada, process 4711", "Largest peak", "Budget changes",
                  "operator", "3 of them learning"):
         assert text in shown, shown
+
+
+@pytest.mark.parametrize("change, expected", [
+    ({}, "yes: no step went over its budget\n"),
+    ({"state": "learning"}, "yes: no step went over its budget; it still learns"),
+    ({"state": "registered", "step": None}, "not known before its first step"),
+    ({"overruns": 3}, "no: 3 steps of 41/100 went over the budget"),
+    ({"state": "standing_down"}, "no: it does not plan any more"),
+    ({"state": "lost", "status": "lost"}, "no: it fell silent without an end"),
+    ({"state": "ended", "status": "oom"}, "no: it ended with oom"),
+    ({"state": "ended", "status": "ok"}, "yes: no step went over its budget\n"),
+])
+def test_whether_a_run_is_all_right_is_said(cli, daemon, change, expected):
+    daemon.runs = [a_run(**change)]
+    shown = cli.shown("status", "train", "--no-color")
+    assert re.search(r"All right +" + re.escape(expected), shown), shown
 
 
 def test_top_updates_and_leaves_clean_on_q(cli, daemon):

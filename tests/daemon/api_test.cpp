@@ -93,6 +93,82 @@ TEST_F(ApiTest, ProtocolsThatDoNotMeetAreNamed) {
   EXPECT_EQ(daemon.ask("POST", "/v1/runs", pudica::to_json(run)).status, 201);
 }
 
+// A restart begins with the database alone.
+TEST(ApiAfterARestart, ALostRunKeepsWhatItLearned) {
+  const ScratchFolder folder;
+  SnapshotEvent snapshot;
+  snapshot.snapshot =
+      R"({"state":"planning","plans":[{"key":"batch=12,source=384"}],"learned":[{"quantity":"q"}],)"
+      R"("structure":{"classes":["encoder"]},"counters":{"steps":9}})";
+  std::string id;
+  {
+    DaemonParts daemon(folder.file("kept.db"));
+    id = daemon.json("POST", "/v1/runs", pudica::to_json(described("train"))).at("id");
+    const EventBatch batch{0, {step_event(1, 550), snapshot}};
+    ASSERT_EQ(daemon.ask("POST", "/v1/runs/" + id + "/events", pudica::to_json(batch)).status, 200);
+    daemon.time.pass(11);
+    daemon.api.tick();  // and then it is killed
+  }
+  const auto expect_kept = [&id](DaemonParts& daemon) {
+    const Json run = daemon.json("GET", "/v1/runs/" + id);
+    EXPECT_EQ(run.at("state"), "lost");
+    EXPECT_EQ(run.at("learned").size(), 1U);
+    EXPECT_EQ(run.at("structure").at("classes").size(), 1U);
+    EXPECT_EQ(run.at("counters").at("steps"), 9);
+    EXPECT_EQ(daemon.json("GET", "/v1/runs/" + id + "/plans").at("plans").size(), 1U);
+  };
+  {
+    DaemonParts daemon(folder.file("kept.db"));
+    expect_kept(daemon);
+    // It comes back, and is lost before it has told anything anew.
+    RunDescription again = described("train");
+    again.resume = id;
+    ASSERT_EQ(daemon.json("POST", "/v1/runs", pudica::to_json(again)).at("id"), id);
+    daemon.time.pass(100);
+    daemon.api.tick();
+    expect_kept(daemon);
+  }
+  DaemonParts daemon(folder.file("kept.db"));
+  expect_kept(daemon);
+}
+
+TEST_F(ApiTest, WhatIsLargeOfALiveRunIsNotWrittenWheneverItIsSaved) {
+  const std::string id = add(described("train"));
+  SnapshotEvent snapshot;
+  const auto told = [&](int number) {
+    snapshot.snapshot =
+        R"({"state":"planning","plans":[{"key":")" + std::to_string(number) + "\"}]}";
+    send(id, {snapshot});
+  };
+  const auto kept = [&] {
+    (void)daemon.archive->remove_ended(0);  // writes what waits
+    return daemon.archive->plans(id).value().at("plans").at(0).at("key").get<std::string>();
+  };
+  std::set<std::string> written;
+  for (int save = 0; save < 12; ++save) {
+    told(save);
+    daemon.time.pass(11);
+    daemon.api.tick();
+    written.insert(kept());
+  }
+  EXPECT_EQ(written.size(), 3U) << "the first, and two in two minutes";
+  told(12);
+  daemon.api.save_all();
+  EXPECT_EQ(kept(), "12");
+}
+
+TEST_F(ApiTest, TheLongestShapesAreTold) {
+  const std::string id = add(described("train"));
+  const auto at = [](ShapeKey key) {
+    StepEvent event = step_event(1, 550);
+    event.record.key = key;
+    return event;
+  };
+  send(id, {at({12, 300}), at({4, 512}), at({12, 384}), at({4, 100}), at({12, 384})});
+  const Json run = daemon.json("GET", "/v1/runs/" + id);
+  EXPECT_EQ(run.at("longest_keys"), Json::array({"batch=4,source=512", "batch=12,source=384"}));
+}
+
 TEST_F(ApiTest, RunIsListedWithEveryDocumentedField) {
   const std::string id = add(described("train"));
   send(id, {step_event(1, 550)});

@@ -50,6 +50,9 @@ class ScratchFolder {
 // The whole daemon without sockets, signals and time of its own.
 struct DaemonParts {
   explicit DaemonParts(RegistryLimits limits = {}) : registry(time.clock(), limits) {}
+  // With a database that may have been kept from before.
+  explicit DaemonParts(const std::string& database)
+      : registry(time.clock(), {}), archive(Archive::open({.path = database}).value()) {}
 
   ApiReply ask(const std::string& method, const std::string& target, const std::string& body = {},
                Transport transport = Transport::kUnix) {

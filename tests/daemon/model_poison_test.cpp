@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "controller/learned_state.h"
+#include "daemon/daemon_parts.h"
 #include "daemon/model_support.h"
 #include "predictor/predictor_file.h"
 
@@ -212,6 +213,50 @@ TEST(ModelPoison, WhatTwoRunsContradictIsDroppedAndNotTakenAgain) {
   (void)course(next, 0.3);
   EXPECT_EQ(next.controller().snapshot().counters.refused_states, 0);
   EXPECT_EQ(next.learning_steps(), 0);
+}
+
+// The models of a daemon whose database is at `path`.
+struct ModelKeeper {
+  explicit ModelKeeper(const std::string& path)
+      : registry(time.clock(), {}), archive(Archive::open({.path = path}).value()) {}
+
+  void adopt(const std::string& run, const std::string& state) {
+    RunDescription about = described(run);
+    about.fingerprint = kFingerprint;
+    RunSummary summary;
+    summary.id = run;
+    summary.about = std::make_shared<const RunDescription>(about);
+    models.adopt(summary, state);
+    models.tick();
+  }
+
+  ManualTime time;
+  RunRegistry registry;
+  std::unique_ptr<Archive> archive;
+  RunModels models{registry, *archive};
+};
+
+TEST(ModelPoison, WhatWasDroppedIsNotTakenAgainByTheDaemonAfterThisOne) {
+  const ScratchFolder folder;
+  const std::string poison = tenth(taught({}, 0.4));
+  std::string known;
+  {
+    ModelKeeper daemon(folder.file("kept.db"));
+    daemon.adopt("forger", poison);
+    for (const char* run : {"a", "b"}) {
+      Process process;
+      (void)course(process, 0.3);
+      daemon.adopt(run, process.state());
+    }
+    known = *daemon.models.state(kFingerprint);
+    ASSERT_NE(known, poison);
+  }
+  for (int restart = 0; restart < 2; ++restart) {
+    ModelKeeper daemon(folder.file("kept.db"));
+    ASSERT_TRUE(*daemon.models.state(kFingerprint) == known) << "restart " << restart;
+    for (const char* run : {"c", "d"}) daemon.adopt(run, poison);
+    EXPECT_TRUE(*daemon.models.state(kFingerprint) == known) << "restart " << restart;
+  }
 }
 
 }  // namespace

@@ -46,6 +46,9 @@ TEST(LearnedShape, ErrorsNameWhatWasSeenAndTheDimensionsExpected) {
   EXPECT_NE(message("batch=1,batch=2").find("'batch' is given twice"), std::string::npos);
   EXPECT_NE(message("batch=1,384").find("'384' has no name"), std::string::npos);
   EXPECT_NE(message("1x99999999999999999999").find("not a size of 1 to"), std::string::npos);
+  EXPECT_NE(
+      message("999999999999x999999999999").find("at most 17592186044416 elements in all are read"),
+      std::string::npos);
   EXPECT_FALSE(message("").empty());
   EXPECT_LT(message(std::string(100000, 'x').c_str()).size(), 400U);
 }

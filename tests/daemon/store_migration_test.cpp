@@ -44,6 +44,7 @@ TEST(StoreMigration, Version1BecomesTheNewestWithItsRows) {
     EXPECT_EQ(model->state, "learned");
     EXPECT_EQ(model->recorded_steps, 7);
     EXPECT_EQ(model->distinct_shapes, 0);  // version 1 did not know
+    EXPECT_EQ(model->dropped, "[]");       // nor of states that were dropped
     EXPECT_TRUE(store->add_steps("r1", steps_from(0, 3)));
     EXPECT_EQ(store->steps("r1", 9)->size(), 3U);
   }

@@ -87,6 +87,43 @@ TEST(ReportingPolicy, HostMemoryAndTimesThatComeLateAreToldToo) {
   EXPECT_EQ(times->samples, 1);
 }
 
+// Plans every step, and measures in it.
+class MeasuringPlanner final : public Policy {
+ public:
+  [[nodiscard]] std::string name() const override { return "measuring"; }
+  void on_structure(const StepStructure& /*structure*/) override {}
+  StepDecision begin_step(const StepContext& context) override {
+    Plan plan;
+    plan.id = 1;
+    plan.shape = context.shape;
+    plan.predicted_peak_bytes = Bytes(4096);
+    StepDecision decision;
+    decision.plan = std::make_shared<const Plan>(std::move(plan));
+    decision.record = true;
+    return decision;
+  }
+  void end_step(const StepOutcome& /*outcome*/) override {}
+};
+
+// A mode that was found later is in plans at once, and in the daemon's answers only with the state.
+TEST(ReportingPolicy, WhatWasMeasuredInAPlannedStepIsToldBeforeTheEnd) {
+  FakeDaemon daemon(true);
+  ReporterOptions to_daemon;
+  to_daemon.description.name = "train";
+  to_daemon.transport = daemon.maker();
+  ReportingOptions options;
+  options.fingerprint = "f";
+  ReportingPolicy policy(std::make_shared<MeasuringPlanner>(), make_controller({}),
+                         Reporter::start(std::move(to_daemon)), options);
+  ASSERT_TRUE(policy.reporter().wait_registered(seconds(10)));
+  StepOutcome outcome;
+  outcome.context.shape = ShapeKey{8, 128};
+  outcome.plan = policy.begin_step(outcome.context).plan;
+  policy.end_step(outcome);
+  EXPECT_TRUE(daemon.wait_until([&] { return daemon.events<ModelEvent>().size() == 1; }));
+  EXPECT_FALSE(daemon.events<StepEvent>().at(0).learning);
+}
+
 TEST(ReportingPolicy, ABudgetTakesEffectAtTheNextStepAndIsToldWithItsNumber) {
   FakeDaemon daemon(true);
   SimulatedRun run(options_for(daemon));

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_daemon import FakeDaemon, advance, play
-from looks import CONTRASTS, WIDE_CONTENT
+from looks import CONTRASTS, SPILLED, WIDE_CONTENT
 from simulated_runs import MIB, Model, SimulatedRun
 
 CARDS = "document.querySelectorAll('.run-card').length"
@@ -183,7 +183,7 @@ def test_theme_follows_the_system_until_chosen(daemon, open_page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("width", [360, 1000, 1600])
 def test_fits_and_is_legible(daemon, open_page, width, scheme):
     play(daemon, SimulatedRun("a" * 120, model=Model(name="m" * 90), user="u" * 60), 20)
     lost = play(daemon, SimulatedRun("other"), 2)
@@ -194,6 +194,7 @@ def test_fits_and_is_legible(daemon, open_page, width, scheme):
     page.wait_for(f"{CARDS} === 2")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(WIDE_CONTENT) == []
+    assert page.evaluate(SPILLED) == []
     assert page.evaluate(CONTRASTS) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_daemon import FakeDaemon, advance, play
-from looks import CONTRASTS, WIDE_CONTENT
+from looks import CONTRASTS, SPILLED, WIDE_CONTENT
 from simulated_runs import MIB, Model, SimulatedRun
 
 MAP = "document.querySelector('.map-grid')"
@@ -129,6 +129,20 @@ def test_the_slider_begins_at_the_budget_and_shows_the_layers_as_they_are(open_t
         assert row[2] == "as now"
         assert (row[4] == "none") == (set(modes) == {"keep"})
         assert row[5] == ""
+
+
+def test_the_longest_batch_is_that_of_the_whole_run(daemon, open_taught, open_page, ask):
+    run = run_of()
+    run_id, page = open_taught(run)
+    longest = page.evaluate(ROWS)[0][0]
+    run.lengths = (64, 128)
+    advance(daemon, run_id, run, 512)  # as many as are kept
+    assert all(longest.rsplit("\u00d7", 1)[1] != step["key"].rsplit("=", 1)[1]
+               for step in ask(f"/v1/runs/{run_id}")["steps"])
+    page = open_page(f"#/runs/{run_id}")
+    page.wait_for(READY)
+    row = page.evaluate(ROWS)[0]
+    assert row[0] == longest and row[1] == "\u2013", "how long it took is not known any more"
 
 
 def test_less_memory_costs_what_the_daemon_would_plan(open_taught, ask):
@@ -268,4 +282,5 @@ def test_fits_and_is_legible(open_taught, width, scheme):
     set_slider(page, 200 * MIB)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(WIDE_CONTENT) == []
+    assert page.evaluate(SPILLED) == []
     assert page.evaluate(CONTRASTS) == []

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_daemon import advance, play
-from looks import CONTRASTS, PAINTED, WIDE_CONTENT
+from looks import CONTRASTS, PAINTED, SPILLED, WIDE_CONTENT
 from simulated_runs import MIB, Model, SimulatedRun
 
 MAP = "document.querySelector('.map-grid')"
@@ -241,6 +241,7 @@ def test_fits_and_is_legible(daemon, open_run, width, scheme):
                   f"{MAP}.focus()")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(WIDE_CONTENT) == []
+    assert page.evaluate(SPILLED) == []
     assert page.evaluate(CONTRASTS) == []
 
 

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import http.server
 import json
+import math
 import pathlib
 import socket
 import statistics
@@ -29,6 +30,11 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def elements(key):
+    """Of a batch of that shape."""
+    return math.prod(int(part.rpartition("=")[2]) for part in key.split(","))
+
+
 class RunState:
     """What is known of one run, from its registration and its events."""
 
@@ -43,6 +49,7 @@ class RunState:
             revocations=0, overruns=0, cache={"hits": 0, "misses": 0, "plans": 0},
             dropped_records=0)
         self.steps = collections.deque(maxlen=512)
+        self.longest = None  # of all steps, the key of the most elements
         self.snapshot = {}
         self.calls = self.recomputed = 0
         self.again = self.timed = 0
@@ -69,6 +76,7 @@ class RunState:
                     recomputed_share=record.get("recompute_seconds", 0) / record["seconds"],
                     budget_used=record["measured_bytes"] / record["budget_bytes"])
         self.steps.append(last)
+        self.longest = max(self.longest or last["key"], last["key"], key=elements)
         self.calls += last["layers"]
         self.recomputed += last["recomputed"]
         self.again += record.get("recompute_seconds", 0)
@@ -107,7 +115,9 @@ class RunState:
     def detail(self):
         parts = {name: self.snapshot.get(name) for name in (
             "structure", "learned", "margin_bytes", "counters")}
-        return {**self.view, "steps": list(self.steps), "budgets": self.budgets, **parts}
+        longest = [self.longest] if self.longest else []
+        return {**self.view, "steps": list(self.steps), "budgets": self.budgets, **parts,
+                "longest_keys": longest}
 
 
 class FakeDaemon:

@@ -73,6 +73,12 @@ WIDE_CONTENT = r"""(() => {
     .map((one) => `${one.tagName} ${one.className} ${one.textContent.slice(0, 30)}`);
 })()"""
 
+# Texts that reach beyond the box of their own, over what stands beside it.
+SPILLED = r"""(() => [...document.querySelectorAll("dd, dt, th, td")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
+  .filter((one) => getComputedStyle(one).overflowX === "visible")
+  .map((one) => one.textContent.slice(0, 60)))()"""
+
 # The mode whose colour most pixels of a plan map's cell have, by column and row. Takes the numbers
 # of columns and rows.
 PAINTED = r"""(() => {

@@ -50,7 +50,8 @@ USERS = (ADA, BOB, MALLORY, KEEPER)
 def why_not():
     """Why the namespace cannot be made here; None where it can."""
     if os.geteuid() != 0:
-        return "needs root, or `unshare --user --map-auto --map-root-user`, for more than one user"
+        return ("needs root, or a user namespace of several users: newuidmap (package uidmap), "
+                "and lines of this user in /etc/subuid and /etc/subgid")
     made = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     return None if made.returncode == 0 else "root may make no mount namespace here"
 

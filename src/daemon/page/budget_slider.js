@@ -15,7 +15,7 @@ const kAskAgainMs = 30000;  // where the batches have become others
 
 const kHead = [
   ["Batch", "", (row) => `${row.names.join(", ")}: ${shape(row.key)}`],
-  ["Step now", "number", (row) => seconds(row.seconds)],
+  ["Step now", "number", (row) => (row.seconds > 0 ? seconds(row.seconds) : kDash)],
   ["With this budget", "number", (row) => row.price],
   ["Predicted peak", "number", (row) => row.peak],
   ["Layers not kept", "prose", (row) => row.layers],
@@ -56,7 +56,7 @@ export class BudgetSlider {
 
   update(run, steps) {
     this.run = run;
-    const shapes = representatives(steps);
+    const shapes = representatives(steps, run.longest_keys);
     const learning = run.state === "registered" || run.state === "learning";
     const silent = learning || run.has_model === false || shapes.length === 0;
     if (silent && this.shapes.length === 0) {

@@ -52,13 +52,10 @@ export function share(value, digits = 0) {
   return known(value) ? `${(value * 100).toFixed(digits)} %` : kDash;
 }
 
-// "5 % of the time, 53 % of calls": what the API says of running layers again.
+// ["5 %" of the time, "53 %" of calls]: what the API says of running layers again; null: unknown.
 export function recomputedShares(run, digits = 0) {
-  const calls = known(run.recomputed_calls_share)
-    ? `${share(run.recomputed_calls_share, digits)} of calls` : "";
-  const time = known(run.recomputed_share)
-    ? `${share(run.recomputed_share, digits)} of the time` : "";
-  return [time, calls].filter(Boolean).join(", ") || kDash;
+  return [run.recomputed_share, run.recomputed_calls_share]
+    .map((one) => (known(one) ? share(one, digits) : null));
 }
 
 export function count(value) {

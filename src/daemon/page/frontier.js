@@ -3,15 +3,19 @@
 import { bytes, compareKeys, known, seconds, share } from "./format.js";
 
 // The longest, the median and the shortest of the steps' batches: {key, names, seconds}, of one
-// shape once only. `seconds` is the median of the steps of that shape, 0 where none was measured.
-export function representatives(steps) {
+// shape once only; the longest may be of a step that is not kept any more. `seconds` is the median
+// of the steps of that shape, 0 where none was measured.
+export function representatives(steps, longestKeys = []) {
   const sorted = steps.filter((step) => step.key)
     .sort((one, other) => compareKeys(one.key, other.key));
   if (sorted.length === 0) return [];
   const out = new Map();
   const last = sorted.length - 1;
-  for (const [name, at] of [["longest", last], ["median", last >> 1], ["shortest", 0]]) {
-    const { key } = sorted[at];
+  const longest = [sorted[last].key, ...longestKeys].sort(compareKeys).at(-1);
+  const named = [
+    ["longest", longest], ["median", sorted[last >> 1].key], ["shortest", sorted[0].key],
+  ];
+  for (const [name, key] of named) {
     if (!out.has(key)) out.set(key, { key, names: [], seconds: secondsOf(sorted, key) });
     out.get(key).names.push(name);
   }

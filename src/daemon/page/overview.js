@@ -6,7 +6,8 @@ import {
   announce, h, reconcile, setAttribute, setHidden, setStyle, setText, table, textRow,
 } from "./dom.js";
 import {
-  bytes, count, known, moment, plural, recomputedShares, seconds, stateText, stepsDone, stepsText,
+  bytes, count, kDash, known, moment, plural, recomputedShares, seconds, stateText, stepsDone,
+  stepsText,
 } from "./format.js";
 import { welcome } from "./welcome.js";
 
@@ -16,13 +17,20 @@ const kModelsEvery = 5;  // polls
 export const runHash = (id) => `#/runs/${encodeURIComponent(id)}`;
 
 function fact(name) {
-  const value = h("dd");
-  const element = h("div", null, h("dt", null, name), value);
+  const value = h("span");
+  const joint = h("span", { class: "unseen" });
+  const more = h("span", { class: "fact-more" });
+  const element = h("div", null, h("dt", null, name), h("dd", null, value, joint, more));
   return {
     element,
     set(text, kind = "") {
       setText(value, text);
       setAttribute(element, "class", kind || null);
+    },
+    // A second line; `between` is read out only.
+    add(between, text) {
+      setText(joint, text ? between : "");
+      setText(more, text);
     },
   };
 }
@@ -63,7 +71,9 @@ function runCard(first) {
       const done = run.steps_total ? Math.min(1, stepsDone(run) / run.steps_total) : 0;
       setStyle(progress, "width", `${(done * 100).toFixed(1)}%`);
       time.set(seconds(run.step_seconds_median));
-      recomputed.set(recomputedShares(run));
+      const [ofTime, ofCalls] = recomputedShares(run);
+      recomputed.set(ofTime ?? kDash);
+      recomputed.add(" of the time, ", ofCalls ? `${ofCalls} of calls` : "");
       revocations.set(count(run.revocations), run.revocations > 0 ? "warn" : "");
       overruns.set(count(run.overruns), run.overruns > 0 ? "bad" : "");
       if (run.state !== before) announce(`${run.name}: ${stateText(run)}`);

@@ -117,6 +117,7 @@ install(FILES "${PROJECT_BINARY_DIR}/pudicaConfig.cmake"
               "${PROJECT_BINARY_DIR}/pudicaConfigVersion.cmake"
         DESTINATION "${PUDICA_PACKAGE_DIR}" COMPONENT pudica_core)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
+                  "${PROJECT_SOURCE_DIR}/python/startup"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/pudica" COMPONENT pudica_programs)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/pudica" COMPONENT pudica_core)

@@ -34,6 +34,7 @@ set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${tor
                                              INSTALL_RPATH_USE_LINK_PATH ${link_paths})
 install(TARGETS ${programs} RUNTIME DESTINATION pudica/bin COMPONENT python)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
+        "${PROJECT_SOURCE_DIR}/python/startup"
         DESTINATION pudica/share/pudica COMPONENT python)
 file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/_build.py"
      "\"\"\"Written by the build.\"\"\"\n\nTORCH_VERSION = \"${PUDICA_TORCH_VERSION}\"\n")

@@ -35,9 +35,11 @@ handles: list[Handle] = []
 # Roots that were looked at, and modules for which a reason was said already.
 _known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _refused: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-# Called with a module and its first forward's arguments, before it is attached; for rehearsals.
-watchers: list[Callable[[nn.Module, Any, Any], None]] = []
+_reasons: list[str] = []  # why something was not planned, as it was said
+_attached_otherwise: list[str] = []  # by the program itself, or by a trainer's callback
 plans = True  # False: nothing is attached, for the rehearsal of a program as it is
+# Of a rehearsal: called with a module that was just attached, or would be, and its arguments.
+watchers: list[Callable[[nn.Module, Any, Any], None]] = []
 
 
 def say(message: str, *arguments: Any, level: int = logging.INFO) -> None:
@@ -133,10 +135,15 @@ def _attached(module: nn.Module) -> bool:
 def _begin(module: nn.Module, args: Any, kwargs: Any) -> None:
     if not _belongs():
         return
+    if plans and _attached(module):
+        _attached_otherwise.append(type(module).__name__)
+    elif plans and module not in _refused:
+        _attach(module, args, kwargs)
     for watcher in watchers:
         watcher(module, args, kwargs)
-    if not plans or _attached(module) or module in _refused:
-        return
+
+
+def _attach(module: nn.Module, args: Any, kwargs: Any) -> None:
     try:
         handle = attach(module)
     except PudicaError as error:
@@ -148,6 +155,7 @@ def _begin(module: nn.Module, args: Any, kwargs: Any) -> None:
 
 def _refuse(model: nn.Module, error: PudicaError) -> None:
     _refused.update(model.modules())
+    _reasons.append(str(error))
     say("%s is not planned: %s", type(model).__name__, error, level=logging.WARNING)
 
 
@@ -177,6 +185,7 @@ def optimizer_made(optimizer: torch.optim.Optimizer) -> None:
         try:
             find_layers(root)
         except AttachError as error:
+            _reasons.append(str(error))
             say("%s is not planned: %s", type(root).__name__, error)
 
 
@@ -223,7 +232,7 @@ def _end() -> None:
     for name in compiled:
         say("%s is not planned: it runs under torch.compile; train it uncompiled, or compile parts "
             "inside the layers", name, level=logging.WARNING)
-    if plans and not handles and not compiled and not _refused:
+    if plans and not (handles or _attached_otherwise or compiled or _reasons):
         say("nothing was attached: no module of layers that an optimizer trains was called with "
             "gradients")
     for handle in handles:

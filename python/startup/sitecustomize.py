@@ -36,7 +36,8 @@ def _is_launcher(program):
 
 
 def _may_attach():
-    if os.environ.get("PUDICA_ATTACH") != "1" or os.environ.get("PUDICA_DISABLE") == "1":
+    disabled = os.environ.get("PUDICA_DISABLE") == "1" and not os.environ.get("PUDICA_REHEARSAL")
+    if os.environ.get("PUDICA_ATTACH") != "1" or disabled:
         return False
     program = _program()
     if _is_launcher(program):
@@ -77,6 +78,10 @@ def _after_init(kind, told):
 def _torch_came(torch):
     os.environ.setdefault(_PROGRAM, _program())
     _after_init(torch.optim.Optimizer, "optimizer_made")
+    if os.environ.get("PUDICA_REHEARSAL"):
+        from pudica import _rehearsal
+
+        _rehearsal.begin()
 
 
 def _transformers_came(module):

@@ -56,7 +56,7 @@ def test_bash_offers_commands_options_and_runs(cli, daemon):
     daemon.runs = [a_run(), a_run(id="zz9", name="eval")]
     env = cli.environment
     assert complete(["st"], env) == ["status"]
-    assert set(complete(["re"], env)) == {"replay", "report"}
+    assert set(complete(["re"], env)) == {"rehearse", "replay", "report"}
     assert "--all" in complete(["status", "--"], env)
     assert "--all" not in complete(["plans", "--"], env)
     assert set(complete(["status", ""], env)) >= {"k3v9q2", "train", "zz9", "eval"}
@@ -66,6 +66,7 @@ def test_bash_offers_commands_options_and_runs(cli, daemon):
     assert "--help" in complete(["models", "--"], env)
     assert complete(["completion", "b"], env) == ["bash"]
     assert complete(["replay", "--device", "cu"], env) == ["cuda"]
+    assert complete(["rehearse", "--device", "H"], env) == ["H100", "H200"]
     assert complete(["status", "--socket", "/nonexistent-"], env) == []
     assert complete(["run", "--", "st"], env) == []
 

@@ -32,6 +32,8 @@ _log = logging.getLogger("pudica.run")
 _process = os.getpid()  # a fork of this one is another program
 
 handles: list[Handle] = []
+# Parameters whose roots were looked for, by id.
+_covered: dict[int, weakref.ref[torch.Tensor]] = {}
 # Roots that were looked at, and modules for which a reason was said already.
 _known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _refused: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -60,6 +62,10 @@ def _belongs() -> bool:
     return not current.daemon and (os.getpid() == _process or current.name != "MainProcess")
 
 
+def _nothing() -> None:
+    return None
+
+
 # -- which models ----------------------------------------------------------------------------
 
 
@@ -68,9 +74,9 @@ def _children(module: nn.Module) -> list[nn.Module]:
     return [child for child in inner.values() if child is not None]
 
 
-def _roots(optimizer: torch.optim.Optimizer) -> list[nn.Module]:
-    """The modules that hold its parameters and lie in no other."""
-    wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+def _roots(parameters: list[torch.Tensor]) -> list[nn.Module]:
+    """The modules that hold some of them and lie in no other."""
+    wanted = {id(p) for p in parameters}
     modules = [o for o in gc.get_objects() if issubclass(type(o), nn.Module)]
     inner = {id(child) for module in modules for child in _children(module)}
     outer = [m for m in modules if id(m) not in inner and "_parameters" in m.__dict__]
@@ -174,7 +180,13 @@ def adopt(handle: Handle, name: str) -> None:
 
 def optimizer_made(optimizer: torch.optim.Optimizer) -> None:
     """After an optimizer's __init__."""
-    for root in _roots(optimizer):
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if all(_covered.get(id(p), _nothing)() is p for p in parameters):
+        return  # one of many on the same model: finding roots looks at every object
+    roots = _roots(parameters)
+    for parameter in [*parameters, *(p for root in roots for p in root.parameters())]:
+        _covered[id(parameter)] = weakref.ref(parameter)
+    for root in roots:
         if root in _known:
             continue
         _known.add(root)
@@ -232,7 +244,7 @@ def _end() -> None:
     for name in compiled:
         say("%s is not planned: it runs under torch.compile; train it uncompiled, or compile parts "
             "inside the layers", name, level=logging.WARNING)
-    if plans and not (handles or _attached_otherwise or compiled or _reasons):
+    if plans and _covered and not (handles or _attached_otherwise or compiled or _reasons):
         say("nothing was attached: no module of layers that an optimizer trains was called with "
             "gradients")
     for handle in handles:

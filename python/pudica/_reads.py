@@ -13,6 +13,7 @@ import os
 import pathlib
 import sys
 import sysconfig
+import time
 import warnings
 from types import FrameType, TracebackType
 from typing import Any
@@ -45,14 +46,33 @@ def _shown(name: str) -> str:
     return name
 
 
+class Endless(SystemExit):
+    """A loop whose end hangs on a value of the device: nobody knows whether it would end."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
 class Reads:
     """Counts by place. begin() once the device is in use."""
+
+    # At one place, and seconds, between two steps.
+    _MOST_READS = 1000
+    _MOST_SECONDS = 60.0
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}
         self._last = ""
+        self._since_step: dict[tuple[str, int], int] = {}
+        self._step_began = time.monotonic()
+        self.endless = ""  # the loop that was ended, in words
         self._seen = self._at_begin = 0
         self._count: Any = None
+
+    def note_step(self) -> None:
+        """A step began or ended."""
+        self._since_step.clear()
+        self._step_began = time.monotonic()
 
     def begin(self) -> None:
         try:
@@ -88,6 +108,15 @@ class Reads:
         place = frame.f_code.co_filename, frame.f_lineno
         self._places[place] = self._places.get(place, 0) + 1
         self._last = f"{_shown(place[0])}:{place[1]}"
+        self._since_step[place] = count = self._since_step.get(place, 0) + 1
+        late = time.monotonic() - self._step_began > self._MOST_SECONDS
+        if count > self._MOST_READS and late:
+            self.endless = (
+                f"a loop that reads values of the device at {self._last} went on for {count} reads "
+                "between two steps; where its end hangs on them, as that of generate() does, it "
+                "cannot be rehearsed: leave it out"
+            )
+            raise Endless
 
     def note_exception(self, trace: TracebackType | None) -> None:
         """A read in the very call that failed, of which torch had no time to tell."""

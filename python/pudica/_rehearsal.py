@@ -114,6 +114,8 @@ class Watch:
 
     def _close(self) -> None:
         """The end of what was open: a step, or what lies between two."""
+        if self.reads is not None:
+            self.reads.note_step()
         if not self._on_cuda():
             return
         stats = torch.cuda.memory_stats(self._device)
@@ -227,6 +229,8 @@ class Watch:
             f"{kind.__name__}: {error}".splitlines()[0][:400])
 
     def write(self) -> None:
+        if self.reads is not None and self.reads.endless:
+            self._uncaught = self.reads.endless
         if os.getpid() != self._process or not (self._steps or self._uncaught):
             return
         if not self._steps and self._file.exists():

@@ -1,5 +1,6 @@
 // `pudica rehearse`: a training command on the emulated device, as it is and planned.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <csignal>
 #include <cstdlib>
@@ -109,6 +110,30 @@ Result<Rehearsal> settings_of(const Arguments& arguments, const std::string& fol
   return out;
 }
 
+// What the emulated device has not, by what an error says of it, and what to do.
+constexpr std::array<std::array<const char*, 3>, 6> kMissing{{
+    {"InductorError", "Triton, which torch.compile compiles for",
+     "TORCHDYNAMO_DISABLE=1 leaves it out"},
+    {"triton", "Triton", "a script without kernels of its own can be rehearsed"},
+    {"cudnn", "cuDNN", "torch's own kernels do the same where cuDNN is switched off"},
+    {"cusolver", "cuSOLVER", "what calls it may run on the CPU"},
+    {"cufft", "cuFFT", "what calls it may run on the CPU"},
+    {"cusparse", "cuSPARSE", "what calls it may run on the CPU"},
+}};
+
+std::string missing_part(std::string error) {
+  const auto lower = [](unsigned char c) { return static_cast<char>(std::tolower(c)); };
+  std::ranges::transform(error, error.begin(), lower);
+  for (const auto& [word, part, advice] : kMissing) {
+    std::string sought = word;
+    std::ranges::transform(sought, sought.begin(), lower);
+    if (error.find(sought) != std::string::npos) {
+      return std::string("; the emulated device has no ") + part + ": " + advice;
+    }
+  }
+  return {};
+}
+
 // What a command that failed may have failed by.
 std::string read_before(const RehearsedWay& as_is) {
   const std::string last = as_is.reported() ? text(as_is.worst(), "reads.last") : std::string();
@@ -126,16 +151,20 @@ std::string trouble(const RehearsedWay& way, const RehearsedWay& as_is) {
   }
   if (!way.reported()) {
     return "the command ended with " + end +
-           " and trained no model that has layers by a torch.optim.Optimizer; nothing is known";
+           " and trained no model that has layers by a torch.optim.Optimizer, uncompiled; nothing "
+           "is "
+           "known";
   }
   if (died_of_memory(way)) return {};
   const Json& report = way.worst();
   if (!way.done()) {
     const std::string error = text(report, "uncaught");
+    const std::string part = missing_part(error);
+    const bool tells = error.find("reads values of the device") != std::string::npos;
     return "the command failed in the rehearsal, behind step " +
            std::to_string(list(report, "steps").size()) + ", with " + end +
-           (error.empty() ? std::string() : ": " + error) + read_before(as_is) +
-           "; where something is missing in the emulated device its README says what";
+           (error.empty() ? std::string() : ": " + error) +
+           (part.empty() && !tells ? read_before(as_is) : part);
   }
   if (!text(report, "device").starts_with("cuda")) {
     return "the script trained on '" + text(report, "device") +

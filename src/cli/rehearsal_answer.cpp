@@ -188,7 +188,7 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
       {"keep_all_peak", peaks(whole)},
       {"planned_peak", learned.reported() ? peaks(learned.worst()) : Json()},
       {"floor_peak",
-       {{"allocated_bytes", handle ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
+       {{"allocated_bytes", one_model ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
   add_shapes(handle, answer);
   answer["cards"] = Json::array();

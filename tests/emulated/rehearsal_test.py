@@ -95,7 +95,8 @@ def test_a_budget_is_taken(rehearse):
     assert kinds(answer) == {"stopped"}
 
 
-@pytest.mark.parametrize("program", ["accumulating", "own_function", "evaluating"])
+@pytest.mark.parametrize(
+    "program", ["accumulating", "own_function", "evaluating", "many_optimizers"])
 def test_other_ways_to_train(rehearse, program):
     code, answer, _ = rehearse(program, options=["--steps", 0])
     assert code == 0 and answer["fits_as_is"]
@@ -117,6 +118,7 @@ def test_reads_are_named(rehearse):
 @pytest.mark.parametrize(("program", "said"), [
     ("broken", "the command failed in the rehearsal, behind step 1, with exit code 1: "
                "ValueError: a mistake"),
+    ("compiled", "the emulated device has no Triton, which torch.compile compiles for"),
     ("on_cpu", "the script trained on 'cpu'; expected a CUDA device"),
     ("no_such_program", "trained no model|the command failed in the rehearsal, behind step 0"),
 ])

@@ -157,6 +157,26 @@ def compiled_parts():
         optimizer.zero_grad()
 
 
+def compiled():
+    model = Net(layers=2).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model.head = torch.compile(model.head)
+    for length in lengths(4):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+
+
+def many_optimizers():
+    """One for each parameter, as those have that step in the backward."""
+    model = Net(layers=3).cuda()
+    optimizers = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+    for length in lengths(12):
+        model(batch(length)).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def broken():
     model = Net(layers=3).cuda()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -100,7 +100,7 @@ class Reads:
         if now == self._seen:
             return  # it waited for a copy to the device
         self._seen = now
-        self._add(_whose(sys._getframe(2)))
+        self._add(_whose(sys._getframe(1)))
 
     def _add(self, frame: FrameType | None) -> None:
         if frame is None:

@@ -81,6 +81,13 @@ if(pudica_programs)
                                              COMPONENT pudica_programs)
 endif()
 
+# For `pudica rehearse`, which looks for it there. They find torch's libraries as torch has them.
+pudica_existing(pudica_stand_in emulated_device emulated_device_torch emulated_device_kernels)
+if(pudica_stand_in)
+  install(TARGETS ${pudica_stand_in} LIBRARY DESTINATION lib/emulated_device
+                                             COMPONENT pudica_programs)
+endif()
+
 foreach(page pudica_cli/pudica.1 pudica_train/pudica-train.1 pudicad/pudicad.8)
   string(REGEX MATCH "^(.*)/(.*[.](.))$" matched ${page})
   if(TARGET ${CMAKE_MATCH_1})
@@ -117,6 +124,7 @@ install(FILES "${PROJECT_BINARY_DIR}/pudicaConfig.cmake"
               "${PROJECT_BINARY_DIR}/pudicaConfigVersion.cmake"
         DESTINATION "${PUDICA_PACKAGE_DIR}" COMPONENT pudica_core)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
+                  "${PROJECT_SOURCE_DIR}/python/startup"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/pudica" COMPONENT pudica_programs)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
         DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/pudica" COMPONENT pudica_core)
@@ -125,5 +133,5 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
 add_custom_target(pudica_installed)
 pudica_existing(pudica_loaded pudica_torch_cuda)
 set(pudica_built ${pudica_loaded} ${pudica_core_libraries} ${pudica_torch_libraries}
-                 ${pudica_programs})
+                 ${pudica_programs} ${pudica_stand_in})
 add_dependencies(pudica_installed ${pudica_built})

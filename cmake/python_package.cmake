@@ -34,10 +34,15 @@ set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${tor
                                              INSTALL_RPATH_USE_LINK_PATH ${link_paths})
 install(TARGETS ${programs} RUNTIME DESTINATION pudica/bin COMPONENT python)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/data" "${PROJECT_SOURCE_DIR}/configs"
+        "${PROJECT_SOURCE_DIR}/python/startup"
         DESTINATION pudica/share/pudica COMPONENT python)
+pudica_existing(stand_in emulated_device emulated_device_torch emulated_device_kernels)
+if(stand_in)
+  install(TARGETS ${stand_in} LIBRARY DESTINATION pudica/lib/emulated_device COMPONENT python)
+endif()
 file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/_build.py"
      "\"\"\"Written by the build.\"\"\"\n\nTORCH_VERSION = \"${PUDICA_TORCH_VERSION}\"\n")
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/_build.py" DESTINATION pudica COMPONENT python)
 
 add_custom_target(pudica_package)
-add_dependencies(pudica_package ${libraries} ${programs})
+add_dependencies(pudica_package ${libraries} ${programs} ${stand_in})

@@ -23,6 +23,8 @@ constexpr Card kCards[] = {
 
 }  // namespace
 
+std::span<const Card> cards() { return kCards; }
+
 const Card* find_card(const std::string& name) {
   for (const Card& card : kCards) {
     if (name == card.name) return &card;

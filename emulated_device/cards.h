@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 namespace pudica::emulated {
@@ -36,6 +37,7 @@ constexpr int kGridSide = 65535;  // of a grid's second and third side
 constexpr int kBlockSharedBytes = 49152;
 constexpr int kReservedSharedBytes = 1024;
 
+std::span<const Card> cards();
 // nullptr: there is none of that name.
 const Card* find_card(const std::string& name);
 // For messages: all names.

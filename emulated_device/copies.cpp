@@ -9,6 +9,7 @@
 
 #include "emulated_device/address_space.h"
 #include "emulated_device/costs.h"
+#include "emulated_device/counts.h"
 #include "emulated_device/memory.h"
 #include "emulated_device/settings.h"
 #include "emulated_device/state.h"
@@ -122,6 +123,7 @@ std::shared_ptr<const Staged> staged(const Copy& copy) {
 
 cudaError_t issue_copy(const Copy& copy, cudaStream_t stream) {
   const cudaMemcpyKind kind = kind_of(side_of(copy.to), side_of(copy.from));
+  if (kind == cudaMemcpyDeviceToHost) ++reads();
   return issue_copy_taking(copy, copy_us(copy.bytes * copy.rows, kind), stream);
 }
 

@@ -16,6 +16,11 @@ std::atomic<std::uint64_t>& products() {
   return count;
 }
 
+std::atomic<std::uint64_t>& reads() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
+
 }  // namespace pudica::emulated
 
 extern "C" {
@@ -27,6 +32,8 @@ void emulated_device_counts(EmulatedDeviceCounts* counts) {
   *counts = {launches().load(), products().load(), memory.mallocs,    memory.frees,
              memory.refused,    used_bytes(0),     memory.most_bytes, memory.pinned_bytes};
 }
+
+std::uint64_t emulated_device_reads(void) { return pudica::emulated::reads().load(); }
 
 double emulated_device_host_us(void) { return pudica::emulated::host_us(); }
 

@@ -18,6 +18,8 @@ struct EmulatedDeviceCounts {
   std::uint64_t pinned_bytes;
 };
 void emulated_device_counts(EmulatedDeviceCounts* counts);
+// Copies from a device to the host that were issued.
+std::uint64_t emulated_device_reads(void);
 // Where the host is on the virtual clock.
 double emulated_device_host_us(void);
 // The host does something of its own for so long.
@@ -28,5 +30,6 @@ namespace pudica::emulated {
 
 std::atomic<std::uint64_t>& launches();
 std::atomic<std::uint64_t>& products();
+std::atomic<std::uint64_t>& reads();
 
 }  // namespace pudica::emulated

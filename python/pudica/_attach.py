@@ -71,6 +71,17 @@ def _check_words(enforce: object, daemon: object, name: object, allocator: objec
         raise AttachError(f'allocator is {allocator!r}; expected None or "expandable"')
 
 
+def _check_free(model: nn.Module) -> None:
+    taken = {h for m in model.modules() if (ref := attached_modules.get(m)) and (h := ref())}
+    for handle in taken:
+        if not handle._automatic:
+            raise AttachError(
+                f"this {type(model).__name__} is attached already; detach() the first handle, or "
+                "change its budget with set_budget()"
+            )
+        handle.detach()
+
+
 def attach(
     model: nn.Module,
     budget: Budget | None = None,
@@ -106,12 +117,7 @@ def attach(
     """
     _check_words(enforce, daemon, name, allocator)
     model = check_model(model)
-    taken = [m for m in model.modules() if (ref := attached_modules.get(m)) is not None and ref()]
-    if taken:
-        raise AttachError(
-            f"this {type(model).__name__} is attached already; detach() the first handle, or "
-            "change its budget with set_budget()"
-        )
+    _check_free(model)
     chosen = find_layers(model, layers)
     check_layers(model, chosen)
     device = _device_of(model)

@@ -41,6 +41,8 @@ class Handle(Messages):
     `stats()["failures"]` and one line of the log `pudica` say so.
     """
 
+    _automatic = False  # made by `pudica run`: gives way to the program's own attach()
+
     def __init__(
         self, model: nn.Module, layers: list[nn.Module], settings: dict[str, Any]
     ) -> None:

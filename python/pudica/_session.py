@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from torch import nn
@@ -49,8 +49,10 @@ class Session:
         state["handle"] = None  # belongs to this process's model
         return state
 
-    def begin(self, model: nn.Module) -> None:
-        """Attaches. Raises as attach()."""
+    def begin(self, model: nn.Module, check: Callable[[], None] | None = None) -> None:
+        """Attaches, where `check` raises nothing. Raises as attach() and `check` do."""
+        if check is not None:
+            check()
         self.end()
         left = _running.pop(model, None)
         if left is not None and (session := left()) is not None:

@@ -65,6 +65,7 @@ class PudicaCallback(_Base):  # type: ignore[misc]
         `args.resume_from_checkpoint`, else the one of the step in `args.output_dir`."""
         self.session = Session(budget, layers, config, enforce, daemon, name)
         self._resume_from = resume_from
+        self.automatic = False  # put there by `pudica run`: gives way to the program's own
         self._bars: list[Any] = []  # callbacks with a progress bar, where install() showed them
 
     @property
@@ -73,8 +74,7 @@ class PudicaCallback(_Base):  # type: ignore[misc]
         return self.session.handle
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        _check(args)
-        self.session.begin(kwargs["model"])
+        self.session.begin(kwargs["model"], lambda: _check(args))
         if state.global_step > 0:
             self._resume(args, state)
 
@@ -131,6 +131,7 @@ def install(
     """Puts a PudicaCallback (arguments as its) before the trainer's other callbacks, so that its
     numbers reach every logger and the progress bar. Raises AttachError where there is one."""
     callbacks = trainer.callback_handler.callbacks
+    callbacks[:] = [c for c in callbacks if not getattr(c, "automatic", False)]
     if any(isinstance(callback, PudicaCallback) for callback in callbacks):
         raise AttachError(
             "this trainer has a PudicaCallback already; expected either install() or callbacks="

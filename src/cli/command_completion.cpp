@@ -88,6 +88,18 @@ std::string bash_case(const CommandWords& words) {
   return body + " ;;\n";
 }
 
+// What --device takes, command by command.
+std::string device_cases(const std::vector<CommandWords>& commands) {
+  std::string out;
+  for (const CommandWords& words : commands) {
+    for (const auto& option : words.options) {
+      if (option.choices.empty()) continue;
+      out += "      " + words.name + ") words=" + shell_quoted(option.choices) + " ;;\n";
+    }
+  }
+  return out;
+}
+
 void print_bash(std::ostream& out, const std::vector<CommandWords>& commands) {
   std::string file_options;
   std::string value_options;
@@ -120,8 +132,11 @@ void print_bash(std::ostream& out, const std::vector<CommandWords>& commands) {
          "  case \"$prev\" in\n"
       << "    " << file_options
       << ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
-         "    --device) COMPREPLY=($(compgen -W 'cpu cuda' -- \"$cur\")); return ;;\n"
-      << "    " << value_options
+         "    --device) case \"$command\" in\n"
+      << device_cases(commands)
+      << "    esac; COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")); return ;;\n"
+         "    "
+      << value_options
       << ") return ;;\n"
          "  esac\n"
          "  case \"$command\" in\n"
@@ -159,9 +174,9 @@ std::string zsh_arguments(const CommandWords& words) {
   for (const auto& option : words.options) {
     std::string spec = option.name + "[" + zsh_text(option.description) + "]";
     if (option.takes_value) {
-      spec += option.name == "--device" ? ":device:(cpu cuda)"
-              : option.file             ? ":file:_files"
-                                        : ":value:";
+      spec += !option.choices.empty() ? ":value:(" + option.choices + ")"
+              : option.file           ? ":file:_files"
+                                      : ":value:";
     }
     out += " \\\n        " + shell_quoted(spec);
   }
@@ -242,7 +257,7 @@ void fish_options(std::ostream& out, const CommandWords& words, const std::strin
     if (!option.name.starts_with("--")) continue;
     out << "complete -c pudica " << when << " -l " << option.name.substr(2);
     if (option.takes_value) out << (option.file ? " -rF" : " -x");
-    if (option.name == "--device") out << " -a 'cpu cuda'";
+    if (!option.choices.empty()) out << " -a " << shell_quoted(option.choices);
     out << " -d " << shell_quoted(option.description) << '\n';
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/training_command.h"
 #include "config/config.h"
 #include "inspect/socket_path.h"
 
@@ -53,6 +54,7 @@ int run_command(Session& session) {
     session.err << "pudica: " << sanitised(version.error().message, session.error_style)
                 << "; the command runs without the daemon\n";
   }
+  if (!disabled()) attach_by_environment(session);
   session.out << std::flush;
   session.err << std::flush;
   std::vector<std::string> words = arguments.program;

@@ -25,7 +25,7 @@ int print_json(Session& session, const Json& value) {
 
 int run(Session& session) {
   using Command = std::pair<std::string_view, int (*)(Session&)>;
-  constexpr std::array<Command, 17> kCommands{{{"status", status_command},
+  constexpr std::array<Command, 18> kCommands{{{"status", status_command},
                                                {"plans", plans_command},
                                                {"explain", explain_command},
                                                {"estimate", estimate_command},
@@ -41,6 +41,7 @@ int run(Session& session) {
                                                {"replay", replay_command},
                                                {"report", report_command},
                                                {"run", run_command},
+                                               {"rehearse", rehearse_command},
                                                {"completion", completion_command}}};
   for (const auto& [name, command] : kCommands) {
     if (name == session.arguments.command) return command(session);

@@ -38,6 +38,7 @@ int config_show_command(Session& session);
 int replay_command(Session& session);
 int report_command(Session& session);
 int run_command(Session& session);
+int rehearse_command(Session& session);
 int completion_command(Session& session);
 
 // Runs the command that the arguments name.

@@ -16,6 +16,8 @@ namespace {
 constexpr const char* kExits =
     "Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 daemon unreachable.";
 
+constexpr const char* kCards = "T4 V100 V100-32 RTX4090 A100-40 A100-80 H100 H200";
+
 // Declares commands on one app. Lives no longer than the arguments that it writes to.
 class Declaration {
  public:
@@ -44,6 +46,7 @@ class Declaration {
     declare_steering();
     declare_prune();
     declare_offline();
+    declare_rehearse();
     declare_rest();
   }
 
@@ -204,6 +207,31 @@ class Declaration {
         ->type_name("FILE");
   }
 
+  void declare_rehearse() {
+    auto* sub = command("rehearse", "Whether a training command fits a card, without the card",
+                        "  pudica rehearse --device H100 -- python train.py\n"
+                        "  pudica rehearse --memory 24GiB --steps 200 --json -- python train.py\n"
+                        "\nThe script runs on an emulated device, as it is and planned: what it "
+                        "prints goes to standard error,\nwhat it writes it writes. Exit code 4: no "
+                        "plan fits.\n");
+    sub->add_option("--device", arguments_.card,
+                    "T4, V100, V100-32, RTX4090, A100-40, A100-80 (default), H100 or H200")
+        ->type_name("CARD");
+    sub->add_option("--memory", arguments_.memory, "memory of the device instead of the card's")
+        ->type_name("BYTES");
+    sub->add_option("--devices", arguments_.devices, "how many there are, for torchrun; default: 1")
+        ->check(CLI::Range(1, 16))
+        ->type_name("N");
+    budget_option(sub, "the plan's budget: bytes, a fraction or auto (default)");
+    sub->add_option("--steps", arguments_.most_steps,
+                    "optimizer steps to rehearse, 0: until the script ends; default: 50")
+        ->check(CLI::Range(0, 1000000000))
+        ->type_name("N");
+    sub->add_option("--out", arguments_.out,
+                    "a folder for the answer and for the learned state of the real run")
+        ->type_name("PATH");
+  }
+
   void declare_rest() {
     auto* sub = command("config", "Check a configuration file, or show what is in effect",
                         "  pudica config check pudica.json\n  pudica config show\n");
@@ -280,8 +308,10 @@ CommandWords words_of(CLI::App& app) {
     }
     const std::string type = option->get_type_name();
     const std::string description = option->get_description();
+    std::string choices;
+    if (option->get_name() == "--device") choices = type == "CARD" ? kCards : "cpu cuda";
     words.options.push_back({option->get_name(), description, option->get_expected_max() > 0,
-                             type == "FILE" || type == "PATH"});
+                             type == "FILE" || type == "PATH", choices});
   }
   words.subcommands = names_of(app);
   return words;
@@ -332,11 +362,12 @@ Result<CommandLine> parse_command_line(const std::vector<std::string>& given) {
   if (line.arguments.json && !line.arguments.format.empty()) {
     return usage_error(app, arguments, "--json and --format exclude each other");
   }
-  const bool runs = line.arguments.command == "run";
+  const bool runs = line.arguments.command == "run" || line.arguments.command == "rehearse";
   if (runs && line.arguments.program.empty()) {
     return usage_error(app, arguments, "expected -- and the command to start");
   }
-  if (!runs && marked) return usage_error(app, arguments, "'--' seen; only `pudica run` takes it");
+  if (!runs && marked)
+    return usage_error(app, arguments, "'--' seen; only `pudica run` and `rehearse` take it");
   return line;
 }
 

@@ -29,6 +29,10 @@ struct Arguments {
   std::string config;
   std::string policy = "pudica";
   std::string device = "cpu";
+  std::string card;    // of `rehearse`: empty: the usual one
+  std::string memory;  // of `rehearse`: empty: the card's
+  int most_steps = 50;
+  int devices = 1;
   std::string shell;
   double interval_seconds = 1;
   int days = 0;
@@ -37,7 +41,7 @@ struct Arguments {
   bool all = false;
   bool once = false;
   bool steps = false;
-  std::vector<std::string> program;  // of `run`
+  std::vector<std::string> program;  // of `run` and `rehearse`
 };
 
 struct CommandLine {
@@ -58,6 +62,7 @@ struct CommandWords {
     std::string description;
     bool takes_value = false;
     bool file = false;
+    std::string choices;  // of the value, with blanks between; empty: anything
   };
   std::vector<Option> options;
   std::vector<std::string> subcommands;

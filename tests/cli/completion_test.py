@@ -54,7 +54,7 @@ def test_commands_options_and_runs_are_offered(cli, daemon, offered, shell):
         return offered(shell, words, cli.environment)
 
     assert offers("st") == ["status"]
-    assert offers("re") == ["replay", "report"]
+    assert offers("re") == ["rehearse", "replay", "report"]
     assert {"--json", "--socket", "--version"} <= set(offers("--"))
     status, plans = offers("status", "--"), offers("plans", "--")
     assert "--all" in status and "--all" not in plans
@@ -66,6 +66,7 @@ def test_commands_options_and_runs_are_offered(cli, daemon, offered, shell):
     assert "--help" in offers("models", "--")
     assert offers("completion", "b") == ["bash"]
     assert offers("replay", "--device", "cu") == ["cuda"]
+    assert offers("rehearse", "--device", "H") == ["H100", "H200"]
     assert offers("status", "--socket", "/nonexistent-") == []
     assert offers("run", "--", "st") == []
 

@@ -36,6 +36,19 @@ def test_the_unit_starts_the_program_that_was_installed(prefix):
     assert version.returncode == 0, version
 
 
+def test_run_and_rehearse_find_what_they_need(prefix, tmp_path):
+    program = prefix / "bin" / "pudica"
+    shown = subprocess.run([program, "run", "--", "sh", "-c", "echo $PYTHONPATH"],
+                           capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    startup = prefix / "share" / "pudica" / "startup"
+    assert shown.stdout == f"{startup}\n" and (startup / "sitecustomize.py").is_file()
+    if not (pathlib.Path(BUILD) / "emulated_device" / "libemulated_device.so").exists():
+        pytest.skip("no emulated device in this build")
+    done = subprocess.run([program, "rehearse", "--", "true"], capture_output=True, text=True,
+                          env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)})
+    assert done.returncode == 1 and "trained no model" in done.stderr, done.stderr
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_finds_nothing_wrong_with_the_units(prefix, tmp_path):
     units = prefix / "share" / "systemd" / "user"

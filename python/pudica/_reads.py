@@ -1,0 +1,140 @@
+"""Which lines of a program read values of the emulated device, where values mean nothing.
+
+torch itself says when an operation waits for the device (its sync debug mode), as a warning in the
+middle of the Python call; the stand-in counts copies to the host. A warning after which that count
+has grown is a read, and the stack says whose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import os
+import pathlib
+import sys
+import sysconfig
+import time
+import warnings
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+
+_WARNING = "called a synchronizing CUDA operation"
+_HERE = str(pathlib.Path(__file__).resolve().parent)
+_TORCH = str(pathlib.Path(torch.__file__).resolve().parent)
+_STANDARD = sysconfig.get_path("stdlib")
+_PACKAGES = sysconfig.get_path("purelib")
+
+
+def _whose(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is none of torch's, Python's or ours."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        ours = name.startswith((_HERE, _TORCH)) or name.startswith("<")
+        standard = name.startswith(_STANDARD) and not name.startswith(_PACKAGES)
+        if not ours and not standard:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _shown(name: str) -> str:
+    for folder in (_PACKAGES, os.getcwd()):
+        if name.startswith(folder + os.sep):
+            return name[len(folder) + 1:]
+    return name
+
+
+class Endless(SystemExit):
+    """A loop whose end hangs on a value of the device: nobody knows whether it would end."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Reads:
+    """Counts by place. begin() once the device is in use."""
+
+    # At one place, and seconds, between two steps.
+    _MOST_READS = 1000
+    _MOST_SECONDS = 60.0
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], int] = {}
+        self._last = ""
+        self._since_step: dict[tuple[str, int], int] = {}
+        self._step_began = time.monotonic()
+        self.endless = ""  # the loop that was ended, in words
+        self._seen = self._at_begin = 0
+        self._count: Any = None
+
+    def note_step(self) -> None:
+        """A step began or ended."""
+        self._since_step.clear()
+        self._step_began = time.monotonic()
+
+    def begin(self) -> None:
+        try:
+            self._count = ctypes.CDLL(None).emulated_device_reads
+        except AttributeError:
+            return  # another device
+        self._count.restype = ctypes.c_uint64
+        self._seen = self._at_begin = int(self._count())
+        warnings.filterwarnings("always", message=f".*{_WARNING}.*")
+        show: Any = warnings._showwarnmsg  # type: ignore[attr-defined]
+
+        def see(message: Any) -> None:
+            if _WARNING in str(message.message):
+                self._note()
+            else:
+                show(message)
+
+        warnings._showwarnmsg = see  # type: ignore[attr-defined]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is a prototype: unplaced reads are counted
+            torch.cuda.set_sync_debug_mode("warn")
+
+    def _note(self) -> None:
+        now = int(self._count())
+        if now == self._seen:
+            return  # it waited for a copy to the device
+        self._seen = now
+        self._add(_whose(sys._getframe(1)))
+
+    def _add(self, frame: FrameType | None) -> None:
+        if frame is None:
+            return
+        place = frame.f_code.co_filename, frame.f_lineno
+        self._places[place] = self._places.get(place, 0) + 1
+        self._last = f"{_shown(place[0])}:{place[1]}"
+        self._since_step[place] = count = self._since_step.get(place, 0) + 1
+        late = time.monotonic() - self._step_began > self._MOST_SECONDS
+        if count > self._MOST_READS and late:
+            self.endless = (
+                f"a loop that reads values of the device at {self._last} went on for {count} reads "
+                "between two steps; where its end hangs on them, as that of generate() does, it "
+                "cannot be rehearsed: leave it out"
+            )
+            raise Endless
+
+    def note_exception(self, trace: TracebackType | None) -> None:
+        """A read in the very call that failed, of which torch had no time to tell."""
+        if self._count is None or int(self._count()) == self._seen:
+            return
+        frames = []
+        while trace is not None:
+            frames.append(trace.tb_frame)
+            trace = trace.tb_next
+        self._add(_whose(frames[-1] if frames else None))
+
+    def report(self) -> dict[str, Any]:
+        """`places`, most first; the `last`; `unplaced`: copies of which torch did not say where."""
+        total = int(self._count()) - self._at_begin if self._count is not None else 0
+        places = [
+            {"file": _shown(name), "line": line, "count": count,
+             "code": linecache.getline(name, line).strip()}
+            for (name, line), count in sorted(self._places.items(), key=lambda item: -item[1])
+        ]
+        unplaced = max(0, total - sum(self._places.values()))
+        return {"places": places, "last": self._last, "unplaced": unplaced}

@@ -1,0 +1,204 @@
+#include "cli/rehearsal_answer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "config/config.h"
+
+namespace pudica::cli {
+namespace {
+
+constexpr const char* kSchema = "pudica.rehearsal/1";
+constexpr double kAutoShare = 0.9;  // of what a process could get, as attach() takes it
+// One of each size that is asked for: 16, 24, 40, 80 and 141 GB.
+constexpr std::array kSizes{"T4", "RTX4090", "A100-40", "H100", "H200"};
+
+Json field(const Json& object, std::string_view path) {
+  const Json* const found = find(object, path);
+  return found ? *found : Json();
+}
+
+Json peaks(const Json& report) {
+  return {{"allocated_bytes", peak_of(report, "allocated").count()},
+          {"reserved_bytes", peak_of(report, "reserved").count()}};
+}
+
+// The handle whose longest batch needs most; nullptr where nothing was learned.
+const Json* main_handle(const Json& report) {
+  const Json* most = nullptr;
+  const auto needs = [](const Json& handle) {
+    return integer(handle, "shapes.longest.keep_all_peak_bytes").value_or(-1);
+  };
+  for (const Json& handle : list(report, "handles")) {
+    if (needs(handle) >= 0 && (most == nullptr || needs(handle) > needs(*most))) most = &handle;
+  }
+  return most;
+}
+
+std::int64_t sum_over(const RehearsedWay& way, const std::string& path) {
+  std::int64_t sum = 0;
+  for (const Json& report : way.ranks) {
+    for (const Json& handle : list(report, "handles")) sum += integer(handle, path).value_or(0);
+  }
+  return sum;
+}
+
+bool attached(const RehearsedWay& way) {
+  return std::ranges::any_of(way.ranks,
+                             [](const Json& report) { return !list(report, "handles").empty(); });
+}
+
+Json death(const RehearsedWay& way) {
+  if (!died_of_memory(way)) return {};
+  for (const Json& report : way.ranks) {
+    const Json* const seen = find(report, "out_of_memory");
+    if (seen != nullptr && seen->is_object()) return *seen;
+  }
+  return {{"step", 0}, {"shape", ""}};  // before the first step
+}
+
+// Of one card in the table, from what the longest batch needs.
+Json on_card(const emulated::Card& card, const Json& whole, const Json* handle) {
+  const auto memory = static_cast<std::int64_t>(card.memory_bytes);
+  const Bytes context{static_cast<std::int64_t>(card.context_bytes)};
+  const std::int64_t usable = memory - context.count();
+  const std::int64_t budget = budget_bytes("auto", Bytes{memory}, context).count();
+  Json out{{"card", card.name},     {"memory_bytes", memory},    {"budget_bytes", budget},
+           {"fits_as_is", nullptr}, {"fits_with_plan", nullptr}, {"extra_seconds", nullptr}};
+  if (peak_of(whole, "reserved").count() <= usable) out["fits_as_is"] = true;
+  if (peak_of(whole, "allocated").count() > usable) out["fits_as_is"] = false;
+  if (handle == nullptr) return out;
+  const auto floor = integer(*handle, "shapes.longest.floor_peak_bytes");
+  if (floor) out["fits_with_plan"] = *floor <= budget;
+  for (const Json& point : list(*handle, "shapes.longest.frontier")) {
+    const auto seconds = number(point, "extra_seconds");
+    if (!seconds || integer(point, "peak_bytes").value_or(budget + 1) > budget) continue;
+    if (out["extra_seconds"].is_null() || *seconds < out["extra_seconds"]) {
+      out["extra_seconds"] = *seconds;
+    }
+  }
+  return out;
+}
+
+Json doubt(const char* kind, std::string text) {
+  return {{"kind", kind}, {"text", std::move(text)}};
+}
+
+void add_reads(const Json& report, Json& doubts) {
+  for (const Json& place : list(report, "reads.places")) {
+    Json one = doubt("read", "a value of the device is read here, and is not what it would be");
+    for (const char* const name : {"file", "line", "count", "code"}) one[name] = place[name];
+    doubts.push_back(std::move(one));
+  }
+  if (const auto unplaced = integer(report, "reads.unplaced"); unplaced.value_or(0) > 0) {
+    Json one = doubt("read", "values of the device were copied to the host, nobody knows where");
+    one["count"] = *unplaced;
+    doubts.push_back(std::move(one));
+  }
+}
+
+Json doubts_of(const Rehearsal& rehearsal, const RehearsedWays& ways, const Json& whole) {
+  Json doubts = Json::array();
+  add_reads(whole, doubts);
+  if (is_true(whole, "stopped")) {
+    doubts.push_back(doubt("stopped", "the script would have gone on after " +
+                                          std::to_string(rehearsal.most_steps) +
+                                          " optimizer steps: longer batches may come"));
+  }
+  if (ways.as_is.done() && find(ways.as_is.worst(), "out_of_memory.step") != nullptr) {
+    doubts.push_back(doubt("caught", "the script caught an out-of-memory error and went on"));
+  }
+  const RehearsedWay& planned = ways.planned_unlimited ? *ways.planned_unlimited : ways.planned;
+  if (!attached(planned)) {
+    doubts.push_back(doubt("unplanned", "pudica attached to nothing: the log says why"));
+  }
+  if (sum_over(planned, "stats.failures") > 0) {
+    doubts.push_back(doubt("failures", "pudica failed in some steps: the log says how"));
+  }
+  if (const auto count = sum_over(planned, "stats.unplanned_steps"); count > 0) {
+    doubts.push_back(doubt("unplanned", std::to_string(count) + " steps could not be planned"));
+  }
+  return doubts;
+}
+
+void add_shapes(const Json* handle, Json& answer) {
+  for (const char* const name : {"longest", "median", "shortest"}) {
+    Json shape = handle ? field(*handle, std::string("shapes.") + name) : Json();
+    if (shape.is_object()) shape.erase("frontier");
+    answer[name] = std::move(shape);
+  }
+  answer["frontier"] = Json::array();
+  if (handle == nullptr) return;
+  answer["frontier"] = list(*handle, "shapes.longest.frontier");
+  // The mean of the steps without what was run again, on the virtual clock.
+  const double steps = number(*handle, "stats.steps").value_or(0);
+  if (steps > 0) {
+    answer["step_seconds"] = (number(*handle, "stats.step_seconds").value_or(0) -
+                              number(*handle, "stats.recompute_seconds").value_or(0)) /
+                             steps;
+  }
+}
+
+}  // namespace
+
+bool died_of_memory(const RehearsedWay& way) {
+  if (way.out_of_memory()) return true;
+  return !way.done() && std::ranges::any_of(way.ranks, [](const Json& report) {
+    return find(report, "out_of_memory.step") != nullptr;
+  });
+}
+
+Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
+  const auto read = parse_budget(budget.empty() ? "auto" : budget);
+  const auto share = [](double fraction, Bytes of) {
+    return Bytes{std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(fraction * static_cast<double>(of.count())))};
+  };
+  if (!read || read->kind == BudgetSetting::Kind::kAuto) return share(kAutoShare, memory - context);
+  if (read->kind == BudgetSetting::Kind::kBytes) return read->bytes;
+  return share(read->fraction, memory);
+}
+
+Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
+  const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
+  const RehearsedWay& learned = ways.planned_unlimited ? *ways.planned_unlimited : ways.planned;
+  const Json* const handle = learned.reported() ? main_handle(learned.worst()) : nullptr;
+  const bool one_model = handle && list(learned.worst(), "handles").size() == 1;
+  const bool fits_as_is = !died_of_memory(ways.as_is);
+  const std::int64_t overruns = sum_over(learned, "stats.overruns");
+  const bool plan_held = !died_of_memory(ways.planned) && overruns == 0;
+  const Bytes context{static_cast<std::int64_t>(rehearsal.card->context_bytes)};
+  Json answer{
+      {"schema", kSchema},
+      {"command", rehearsal.program},
+      {"card", rehearsal.card->name},
+      {"memory_bytes", rehearsal.memory.count()},
+      {"context_bytes", context.count()},
+      {"budget_bytes",
+       handle ? field(*handle, "stats.budget_bytes")
+              : Json(budget_bytes(rehearsal.budget, rehearsal.memory, context).count())},
+      {"torch", text(whole, "torch")},
+      {"ranks", ways.as_is.ranks.size()},
+      {"steps", list(whole, "steps").size()},
+      {"fits_as_is", fits_as_is},
+      {"fits_with_plan", attached(learned) ? plan_held : fits_as_is},
+      {"dies_as_is", death(ways.as_is)},
+      {"dies_with_plan", death(ways.planned)},
+      {"overruns", overruns},
+      {"keep_all_peak", peaks(whole)},
+      {"planned_peak", learned.reported() ? peaks(learned.worst()) : Json()},
+      {"floor_peak",
+       {{"allocated_bytes", one_model ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
+        {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
+  add_shapes(handle, answer);
+  answer["cards"] = Json::array();
+  for (const char* const name : kSizes) {
+    answer["cards"].push_back(
+        on_card(*emulated::find_card(name), whole, one_model ? handle : nullptr));
+  }
+  answer["learned"] = nullptr;
+  answer["doubts"] = doubts_of(rehearsal, ways, whole);
+  return answer;
+}
+
+}  // namespace pudica::cli

@@ -1,0 +1,22 @@
+// Starting somebody's training command: what is put into its environment, and where that lies.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace pudica::cli {
+
+// The path of something that is installed with this program: `below` its folder's parent. Empty
+// where it is not there.
+std::string installed_beside(const std::string& below);
+
+// Python processes of the command attach by themselves (python/startup): PUDICA_ATTACH=1, unless it
+// is set already, and PYTHONPATH. Says on the error stream where that cannot be.
+void attach_by_environment(Session& session);
+
+// "-I": an option by which this Python command would not see PYTHONPATH. Else empty.
+std::string option_against_pythonpath(const std::vector<std::string>& program);
+
+}  // namespace pudica::cli

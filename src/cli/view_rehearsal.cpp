@@ -1,0 +1,153 @@
+#include "cli/view_rehearsal.h"
+
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "cli/format.h"
+#include "cli/table.h"
+
+namespace pudica::cli {
+namespace {
+
+std::string bytes_at(const Json& answer, std::string_view path) {
+  return bytes_text(integer(answer, path));
+}
+
+std::string yes_or_no(const Json& value) {
+  if (!value.is_boolean()) return "unknown";
+  return value.get<bool>() ? "fits" : "does not fit";
+}
+
+// "out of memory in step 3 (batch=8,length=512)".
+std::string death_text(const Json& death, const Style& style) {
+  const auto step = integer(death, "step").value_or(0);
+  if (step == 0) return "out of memory before the first step";
+  const std::string shape = sanitised(text(death, "shape"), style);
+  return fmt::format("out of memory {} step {}{}", shape.empty() ? "after" : "in", step,
+                     shape.empty() ? "" : " (" + shape + ")");
+}
+
+std::string held_text(const Json& death) {
+  return fmt::format(
+      "{} parameters, {} gradients, {} optimizer, {} activations and the rest; {} more asked for",
+      bytes_at(death, "held.parameters"), bytes_at(death, "held.gradients"),
+      bytes_at(death, "held.optimizer"), bytes_at(death, "held.activations_and_rest"),
+      bytes_at(death, "requested_bytes"));
+}
+
+bool has_reads(const Json& answer) {
+  for (const Json& doubt : list(answer, "doubts")) {
+    if (text(doubt, "kind") == "read") return true;
+  }
+  return false;
+}
+
+// "fits", "fits, unless ...", "does not fit: why".
+std::string verdict(const Json& answer, const char* which, const char* death, const Style& style) {
+  const std::string of_memory =
+      answer[death].is_object() ? ": " + death_text(answer[death], style) : std::string();
+  if (!is_true(answer, which)) {
+    const auto overruns = integer(answer, "overruns").value_or(0);
+    return "does not fit" + (of_memory.empty() && overruns > 0
+                                 ? fmt::format(": {} steps over the budget", overruns)
+                                 : of_memory);
+  }
+  return has_reads(answer) ? "fits, unless the values that are read decide otherwise (below)"
+                           : "fits";
+}
+
+Facts facts_of(const Json& answer, const Style& style) {
+  std::string command;
+  for (const Json& word : list(answer, "command")) {
+    if (word.is_string()) command += (command.empty() ? "" : " ") + word.get<std::string>();
+  }
+  Facts facts{
+      {"Rehearsed", sanitised(command, style)},
+      {"On", fmt::format("{} with {}, {} of it taken by the context (about); torch {}",
+                         text(answer, "card"), bytes_at(answer, "memory_bytes"),
+                         bytes_at(answer, "context_bytes"), text(answer, "torch"))},
+      {"Steps", fmt::format("{}", integer(answer, "steps").value_or(0))},
+      {"As it is", verdict(answer, "fits_as_is", "dies_as_is", style)},
+  };
+  if (find(answer, "dies_as_is.held") != nullptr) {
+    facts.emplace_back("  held then", held_text(answer["dies_as_is"]));
+  }
+  facts.emplace_back("  needs", bytes_at(answer, "keep_all_peak.allocated_bytes") + " allocated, " +
+                                    bytes_at(answer, "keep_all_peak.reserved_bytes") +
+                                    " reserved (measured)");
+  facts.emplace_back("With a plan", verdict(answer, "fits_with_plan", "dies_with_plan", style));
+  facts.emplace_back("  budget", bytes_at(answer, "budget_bytes"));
+  if (answer["planned_peak"].is_object()) {
+    facts.emplace_back(
+        "  needs", bytes_at(answer, "planned_peak.allocated_bytes") + " allocated, " +
+                       bytes_at(answer, "planned_peak.reserved_bytes") + " reserved (measured)");
+  }
+  facts.emplace_back("  at least", bytes_at(answer, "floor_peak.allocated_bytes") +
+                                       " allocated at the longest batch (predicted)");
+  if (const std::string learned = text(answer, "learned"); !learned.empty()) {
+    facts.emplace_back("Learned", sanitised(learned, style));
+  }
+  return facts;
+}
+
+void print_shapes(std::ostream& out, const Json& answer, const Style& style) {
+  Table table({{"BATCH"}, {"SHAPE", false, true}, {"ALL KEPT", true}, {"AT LEAST", true}});
+  for (const char* const name : {"longest", "median", "shortest"}) {
+    const Json& shape = answer[name];
+    if (!shape.is_object()) continue;
+    table.add({{name},
+               {sanitised(text(shape, "shape"), style)},
+               {bytes_at(shape, "keep_all_peak_bytes")},
+               {bytes_at(shape, "floor_peak_bytes")}});
+  }
+  if (table.rows() == 0) return;
+  out << "\nPredicted peaks of bytes allocated, attached:\n";
+  table.print(out, style);
+}
+
+void print_cards(std::ostream& out, const Json& answer, const Style& style) {
+  Table table({{"CARD"}, {"MEMORY", true}, {"AS IT IS"}, {"WITH A PLAN"}, {"EXTRA TIME", true}});
+  for (const Json& card : list(answer, "cards")) {
+    const auto extra = number(card, "extra_seconds");
+    table.add({{text(card, "card")},
+               {bytes_at(card, "memory_bytes")},
+               {yes_or_no(card["fits_as_is"])},
+               {yes_or_no(card["fits_with_plan"])},
+               {duration_text(extra)}});
+  }
+  out << "\nThe longest batch on other cards, predicted, plans under a budget of 0.9:\n";
+  table.print(out, style);
+  if (const auto seconds = number(answer, "step_seconds")) {
+    out << "Times are estimates by the card's published rates, none is measured; a step of this "
+           "run is "
+        << duration_text(*seconds) << " by them.\n";
+  }
+}
+
+void print_doubts(std::ostream& out, const Json& answer, const Style& style) {
+  if (list(answer, "doubts").empty()) return;
+  out << "\nWhat this cannot know:\n";
+  for (const Json& doubt : list(answer, "doubts")) {
+    std::string where;
+    if (const std::string file = text(doubt, "file"); !file.empty()) {
+      where = fmt::format("{}:{} ({} times): {}: ", sanitised(file, style),
+                          integer(doubt, "line").value_or(0), integer(doubt, "count").value_or(0),
+                          sanitised(text(doubt, "code"), style));
+    } else if (const auto count = integer(doubt, "count")) {
+      where = fmt::format("{} times: ", *count);
+    }
+    out << "- " << where << sanitised(text(doubt, "text"), style) << '\n';
+  }
+}
+
+}  // namespace
+
+void print_rehearsal(std::ostream& out, const Json& answer, const Style& style) {
+  print_facts(out, facts_of(answer, style), style);
+  print_shapes(out, answer, style);
+  print_cards(out, answer, style);
+  print_doubts(out, answer, style);
+}
+
+}  // namespace pudica::cli

@@ -1,0 +1,213 @@
+"""`pudica rehearse`: scripts that know nothing of pudica get an answer, or a sentence why not."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from emulated_run import ROOT, emulated
+
+PROGRAM = os.environ["PUDICA_CLI"]
+SCRIPT = ROOT / "tests/emulated/rehearsed_programs.py"
+SCHEMA = json.loads((ROOT / "docs/schemas/rehearsal.schema.json").read_text())
+AMPLE, TIGHT, NONE = 4 << 30, 1_395_864_371, 1 << 30  # for `plain`
+
+
+def environment(folder, **changes):
+    path = f"{ROOT / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), **changes}
+
+
+@pytest.fixture
+def rehearse(tmp_path):
+    """rehearse(words of the program, options=...): (exit code, answer or None, standard error)."""
+
+    def run(*words, options=(), python=(sys.executable,), program=SCRIPT):
+        done = subprocess.run(
+            [PROGRAM, "rehearse", "--json", *map(str, options), "--", *python, str(program),
+             *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            cwd=tmp_path,
+            check=False, timeout=280, env=environment(tmp_path))
+        assert list(tmp_path.glob("pudica-*")) == [], "a folder was left"
+        answer = json.loads(done.stdout) if done.stdout else None
+        if answer is not None:
+            jsonschema.validate(answer, SCHEMA)
+        return done.returncode, answer, done.stderr
+
+    return run
+
+
+def bare(*words, **changes):
+    """What the same program measures by itself on the emulated device."""
+    done = emulated(sys.executable, SCRIPT, *words, **changes)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def kinds(answer):
+    return {doubt["kind"] for doubt in answer["doubts"]}
+
+
+def test_what_fits_as_it_is_was_measured_to_the_byte(rehearse):
+    code, answer, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0])
+    assert code == 0 and answer["fits_as_is"] and answer["fits_with_plan"]
+    alone = bare("measured", "plain", PUDICA_EMULATED_BYTES=str(AMPLE))
+    assert answer["keep_all_peak"] == {"allocated_bytes": alone["allocated"],
+                                       "reserved_bytes": alone["reserved"]}
+    assert answer["doubts"] == [] and answer["steps"] == 30
+    assert answer["longest"]["shape"] == "batch=16,length=248"
+    assert answer["floor_peak"]["allocated_bytes"] < answer["longest"]["keep_all_peak_bytes"]
+
+
+def test_a_plan_that_fits_is_the_one_that_the_run_makes(rehearse):
+    code, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 0])
+    assert code == 0 and not answer["fits_as_is"] and answer["fits_with_plan"]
+    alone = bare("measured", "plain", PUDICA_EMULATED_BYTES=str(TIGHT))
+    assert answer["dies_as_is"]["step"] == alone["died_in_step"]
+    assert answer["dies_as_is"]["shape"] == "batch=16,length=248"
+    held = answer["dies_as_is"]["held"]
+    assert sum(held.values()) == answer["dies_as_is"]["allocated_bytes"]
+    assert 1.9 < held["optimizer"] / held["parameters"] < 2.1  # AdamW's two moments
+    done = emulated(PROGRAM, "run", "--", sys.executable, SCRIPT, "measured", "plain",
+                    PUDICA_EMULATED_BYTES=str(TIGHT))
+    real = json.loads(done.stdout.splitlines()[-1])
+    assert answer["planned_peak"] == {"allocated_bytes": real["allocated"],
+                                      "reserved_bytes": real["reserved"]}
+    assert real["reserved"] <= answer["budget_bytes"]
+
+
+def test_no_plan_fits_is_exit_code_4(rehearse):
+    code, answer, _ = rehearse("plain", options=["--memory", NONE, "--steps", 0])
+    assert code == 4 and not answer["fits_as_is"] and not answer["fits_with_plan"]
+    assert answer["floor_peak"]["allocated_bytes"] > 0, "learned without the card's limit"
+
+
+def test_a_budget_is_taken(rehearse):
+    _, answer, _ = rehearse("plain", options=["--budget", "700MiB", "--steps", 12])
+    assert answer["budget_bytes"] == 700 << 20
+    assert answer["planned_peak"]["reserved_bytes"] <= 700 << 20
+    assert kinds(answer) == {"stopped"}
+
+
+@pytest.mark.parametrize(
+    "program", ["accumulating", "own_function", "evaluating", "many_optimizers"])
+def test_other_ways_to_train(rehearse, program):
+    code, answer, _ = rehearse(program, options=["--steps", 0])
+    assert code == 0 and answer["fits_as_is"]
+    alone = bare("measured", program)
+    assert answer["keep_all_peak"]["allocated_bytes"] == alone["allocated"]
+    assert answer["planned_peak"] is not None and answer["frontier"]
+
+
+def test_reads_are_named(rehearse):
+    code, answer, _ = rehearse("reading", options=["--steps", 0])
+    reads = [doubt for doubt in answer["doubts"] if doubt["kind"] == "read"]
+    line = next(number for number, text in enumerate(SCRIPT.read_text().splitlines(), 1)
+                if "loss.item()" in text)
+    assert code == 0 and len(reads) == 1
+    assert reads[0]["file"].endswith("rehearsed_programs.py")
+    assert (reads[0]["line"], reads[0]["count"]) == (line, 12)
+
+
+@pytest.mark.parametrize(("program", "said"), [
+    ("broken", "the command failed in the rehearsal, behind step 1, with exit code 1: "
+               "ValueError: a mistake"),
+    ("compiled", "the emulated device has no Triton, which torch.compile compiles for"),
+    ("on_cpu", "the script trained on 'cpu'; expected a CUDA device"),
+    ("no_such_program", "trained no model|the command failed in the rehearsal, behind step 0"),
+])
+def test_one_sentence_says_why_there_is_no_answer(rehearse, program, said):
+    code, answer, errors = rehearse(program)
+    assert code == 1 and answer is None
+    assert re.search(said, errors.splitlines()[-1]), errors
+
+
+def test_an_error_that_was_caught_is_a_doubt(rehearse):
+    code, answer, _ = rehearse("catching", options=["--memory", "8GiB"])
+    assert code == 0 and "caught" in kinds(answer)
+
+
+def test_parts_that_are_compiled(rehearse):
+    code, answer, errors = rehearse("compiled_parts")
+    assert code == 0 and answer["fits_as_is"]
+    assert "unplanned" not in kinds(answer) or "is not planned" in errors
+
+
+def test_ranks_of_torchrun(rehearse):
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone",
+                "--nproc-per-node", "2")
+    code, answer, errors = rehearse("rank", python=launcher, options=["--devices", 2])
+    assert code == 0, errors
+    assert answer["ranks"] == 2 and answer["fits_with_plan"]
+
+
+def test_what_was_learned_starts_a_run(rehearse, tmp_path):
+    folder = tmp_path / "answer"
+    _, answer, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0, "--out", folder])
+    assert json.loads((folder / "answer.json").read_text()) == answer
+    done = emulated(PROGRAM, "run", "--config", folder / "pudica.json", "--", sys.executable,
+                    SCRIPT, "learning", PUDICA_EMULATED_BYTES=str(AMPLE))
+    stats = json.loads(done.stdout.splitlines()[-1])
+    assert (stats["learning_steps"], stats["overruns"], stats["steps"]) == (0, 0, 30)
+
+
+def test_a_signal_ends_it_and_nothing_is_left(tmp_path):
+    with subprocess.Popen(
+            [PROGRAM, "rehearse", "--steps", "0", "--", sys.executable, SCRIPT, "waiting"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment(tmp_path)) as child:
+        assert child.stderr is not None
+        assert any(line == "waiting\n" for line in child.stderr)
+        children = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 128 + signal.SIGTERM
+    assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children.split())
+    assert list(tmp_path.glob("pudica-*")) == []
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--device", "H101"], "--device is 'H101'; expected one of T4"),
+    (["--memory", "much"], "--memory"),
+    (["--memory", "1MiB"], "which the context takes"),
+    (["--budget", "much"], "--budget"),
+    (["--steps", "-1"], "--steps"),
+])
+def test_bad_options_are_exit_code_2(rehearse, options, said):
+    code, answer, errors = rehearse("plain", options=options)
+    assert code == 2 and answer is None and said in errors
+
+
+def test_a_command_that_cannot_start_is_exit_code_2(rehearse):
+    code, _, errors = rehearse("x", python=("/nonexistent/python",))
+    assert code == 2 and "cannot start '/nonexistent/python'" in errors
+    assert subprocess.run([PROGRAM, "rehearse"], capture_output=True, check=False).returncode == 2
+
+
+def test_the_page_says_the_same(tmp_path):
+    done = subprocess.run(
+        [PROGRAM, "rehearse", "--memory", str(TIGHT), "--", sys.executable, SCRIPT, "plain"],
+        capture_output=True, text=True, check=False, timeout=280, env=environment(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "As it is     does not fit: out of memory in step 6 (batch=16,length=248)" in done.stdout
+    assert "With a plan  fits\n" in done.stdout
+    assert "none is measured" in done.stdout
+
+
+@pytest.mark.parametrize(("script", "package"), [
+    ("train_loop.py", "torch"), ("finetune_trainer.py", "transformers"),
+    ("finetune_lightning.py", "lightning")])
+def test_examples(rehearse, tmp_path, script, package):
+    pytest.importorskip(package)
+    words = ["--device", "cuda"]
+    if script == "finetune_trainer.py":
+        words += ["--output", tmp_path / "out"]
+    code, answer, errors = rehearse(*words, program=ROOT / "examples" / script,
+                                    options=["--memory", "2GiB", "--steps", 12])
+    assert code == 0, errors
+    assert answer["fits_as_is"] and answer["steps"] == 12

@@ -1,0 +1,225 @@
+"""Training scripts that know nothing of pudica, for rehearsal_test.py."""
+
+import json
+import random
+import signal
+import sys
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Net(nn.Module):
+    def __init__(self, width=512, layers=6):
+        super().__init__()
+        self.words = nn.Embedding(1000, width)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True)
+            for _ in range(layers))
+        self.head = nn.Linear(width, 1000)
+
+    def forward(self, words):
+        x = self.words(words)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def lengths(steps=30):
+    draw = random.Random(3)
+    return [draw.randrange(2, 33) * 8 for _ in range(steps)]
+
+
+def batch(length):
+    return torch.zeros(16, length, dtype=torch.long, device="cuda")
+
+
+def plain():
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths():
+        model(batch(length)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def measured(name):
+    """Another program, and the peaks of the whole of it."""
+    steps = 0
+
+    def stepped(*unused):
+        nonlocal steps
+        steps += 1
+
+    register_optimizer_step_post_hook(stepped)
+    try:
+        globals()[name]()
+    except torch.OutOfMemoryError:
+        print(json.dumps({"died_in_step": steps + 1}))
+        return
+    stats = torch.cuda.memory_stats()
+    print(json.dumps({kind: stats[f"{kind}_bytes.all.peak"] for kind in ("allocated", "reserved")}))
+
+
+def learning():
+    plain()
+    from pudica import _automatic
+
+    print(json.dumps(_automatic.handles[0].stats()))
+
+
+def waiting():
+    plain()
+    print("waiting", flush=True)
+    signal.pause()
+
+
+def accumulating():
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for number, length in enumerate(lengths()):
+        model(batch(length)).mean().backward()
+        if number % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def reading():
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths(12):
+        loss = model(batch(length)).mean()
+        loss.backward()
+        if loss.item() > 1e9:
+            break
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def masking():
+    """The number of elements follows from values."""
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths(12):
+        words = batch(length)
+        loss = model(words)[words == 7].sum()
+        loss.backward()
+        optimizer.step()
+
+
+def own_function():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            context.save_for_backward(x)
+            return 2 * x
+
+        @staticmethod
+        def backward(context, grad):
+            (x,) = context.saved_tensors
+            return 2 * grad + 0 * x
+
+    class Doubled(Net):
+        def forward(self, words):
+            return Double.apply(super().forward(words))
+
+    model = Doubled(layers=3).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for length in lengths(12):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def evaluating():
+    """Forwards without gradients in between."""
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for number, length in enumerate(lengths(12)):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if number % 4 == 3:
+            with torch.no_grad():
+                model(batch(256))
+
+
+def compiled_parts():
+    model = Net(layers=3)
+    for block in model.blocks:
+        block.norm1 = torch.compile(block.norm1, backend="eager")
+    model.cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths(12):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def compiled():
+    model = Net(layers=2).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model.head = torch.compile(model.head)
+    for length in lengths(4):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+
+
+def many_optimizers():
+    """One for each parameter, as those have that step in the backward."""
+    model = Net(layers=3).cuda()
+    optimizers = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+    for length in lengths(12):
+        model(batch(length)).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def broken():
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(batch(8)).mean().backward()
+    optimizer.step()
+    raise ValueError("a mistake\nof the script")
+
+
+def catching():
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for size in (1 << 12, 16):
+        try:
+            model(torch.zeros(size, 64, dtype=torch.long, device="cuda")).mean().backward()
+        except torch.OutOfMemoryError:
+            optimizer.zero_grad()
+            continue
+        optimizer.step()
+
+
+def on_cpu():
+    model = Net(layers=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.zeros(2, 8, dtype=torch.long)).mean().backward()
+    optimizer.step()
+
+
+def rank():
+    import os
+
+    import torch.distributed as dist
+
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    model = nn.parallel.DistributedDataParallel(Net(layers=3).cuda())
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths(8):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    globals()[sys.argv[1]](*sys.argv[2:])

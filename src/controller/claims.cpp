@@ -1,7 +1,9 @@
 #include "controller/claims.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -12,12 +14,19 @@ namespace {
 constexpr std::int64_t kNoticeableBytes = 4096;
 
 struct Difference {
+  struct Sums {
+    std::int64_t measured_bytes = 0;
+    std::int64_t claimed_bytes = 0;
+  };
   bool any = false;
-  std::int64_t measured_bytes = 0;  // summed over what was compared
-  std::int64_t claimed_bytes = 0;
+  std::map<SegmentKey, Sums> sums;  // what is right says nothing for what is wrong
 
   [[nodiscard]] bool is_gross() const {
-    return measured_bytes > 2 * claimed_bytes || claimed_bytes > 2 * measured_bytes;
+    return std::ranges::any_of(sums, [](const auto& entry) {
+      const auto& [measured, claimed] = entry.second;
+      return std::abs(measured - claimed) > kNoticeableBytes &&
+             (measured > 2 * claimed || claimed > 2 * measured);
+    });
   }
 };
 
@@ -33,8 +42,8 @@ Difference difference_of(const SegmentStore& store, const StepOutcome& outcome, 
     if (!claim || !claim->fit || !claim->estimate.identified) continue;
     const std::int64_t off = std::max(std::abs(sample.peak_bytes - claim->estimate.peak_bytes),
                                       std::abs(sample.net_bytes - claim->estimate.net_bytes));
-    out.measured_bytes += sample.peak_bytes;
-    out.claimed_bytes += claim->estimate.peak_bytes;
+    out.sums[normalized(item.key)].measured_bytes += sample.peak_bytes;
+    out.sums[normalized(item.key)].claimed_bytes += claim->estimate.peak_bytes;
     out.any =
         out.any || (off > kNoticeableBytes &&
                     static_cast<double>(off) > fit_error * static_cast<double>(sample.peak_bytes));
@@ -78,13 +87,14 @@ bool Claims::doubts_class(std::uint16_t layer_class, Mode mode) const {
 }
 
 Claims::Verdict Claims::judge(const SegmentStore& store, const StepStructure& structure,
-                              const StepOutcome& outcome, std::optional<bool> peak,
+                              const StepOutcome& outcome, std::optional<double> peak_error,
                               double fit_error) {
   const bool recorded = !outcome.segments.empty();
-  if (!made_ || (!recorded && !peak)) return Verdict::kNothingSaid;
+  if (!made_ || (!recorded && !peak_error)) return Verdict::kNothingSaid;
   const Difference difference = difference_of(store, outcome, fit_error);
-  if (peak == true) proofs_ = std::min(proofs_ + 1, kStepsOfProof);
-  contradicted_ = difference.any || (peak == false && proofs_ < kStepsOfProof);
+  const double off = std::abs(peak_error.value_or(0));
+  if (peak_error && off <= fit_error) proofs_ = std::min(proofs_ + 1, kStepsOfProof);
+  contradicted_ = difference.any || (off > kOtherPeak && proofs_ < kStepsOfProof);
   if (!contradicted_) {
     if (recorded) note_seen(structure, outcome);
     return Verdict::kAgrees;

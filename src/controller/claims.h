@@ -44,10 +44,10 @@ class Claims {
   // The latest step was not what the state says: the next is to be one of learning.
   [[nodiscard]] bool contradicted() const { return contradicted_; }
 
-  // Takes a step, before the store learns from it; `peak`: whether its peak was what was predicted,
-  // nullopt where nothing was. Refuted: the state is to be dropped.
+  // Takes a step, before the store learns from it; `peak_error`: of its predicted peak, as a share,
+  // nullopt where nothing was predicted. Refuted: the state is to be dropped.
   Verdict judge(const SegmentStore& store, const StepStructure& structure,
-                const StepOutcome& outcome, std::optional<bool> peak, double fit_error);
+                const StepOutcome& outcome, std::optional<double> peak_error, double fit_error);
 
  private:
   // Class, variant (where in its class it stands), mode.
@@ -61,6 +61,9 @@ class Claims {
   // is enough.
   static constexpr int kMostTries = 3;
   static constexpr int kMostContradictions = 1;
+  // A peak further off than this is another model's. What is nearer may be what the model that
+  // learned the state was wrong by (a run measures such plans, and a state does not say so).
+  static constexpr double kOtherPeak = 0.05;
   // Steps with the peak that the state predicts, after which another peak is drift.
   static constexpr int kStepsOfProof = 30;
 

@@ -45,8 +45,9 @@ StepDecision ControllerImpl::try_claims(BuiltPlan built, const StepModel& model,
 
 // False: the step and the state contradict each other, and which of them is odd is not known yet.
 // They are not mixed.
-bool ControllerImpl::agrees_with_claims(const StepOutcome& outcome, std::optional<bool> peak) {
-  switch (claims_.judge(store_, kind_->structure, outcome, peak, options_.warmup_fit_error)) {
+bool ControllerImpl::agrees_with_claims(const StepOutcome& outcome,
+                                        std::optional<double> peak_error) {
+  switch (claims_.judge(store_, kind_->structure, outcome, peak_error, options_.warmup_fit_error)) {
     case Claims::Verdict::kRefuted:
       drop_claims();
       return true;
@@ -70,7 +71,6 @@ void ControllerImpl::drop_claims() {
   store_ =
       SegmentStore([predictor = options_.predictor] { return make_online_predictor(predictor); });
   for (const auto& kind : kinds_) kind->forget();
-  first_apart_.clear();
   margin_.reset();
   most_returning_bytes_ = Bytes(0);
   coming_base_bytes_ = {};

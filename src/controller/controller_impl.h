@@ -124,11 +124,11 @@ class ControllerImpl final : public Controller {
 
   // Outcomes.
   void take_outcome(const StepOutcome& outcome);
-  std::optional<bool> judge(const StepOutcome& outcome);
+  std::optional<double> judge(const StepOutcome& outcome);
   void note_peak(const StepOutcome& outcome);
   void learn(const StepOutcome& outcome);
   void remember_peak(const StepOutcome& outcome);
-  bool agrees_with_claims(const StepOutcome& outcome, std::optional<bool> peak);
+  bool agrees_with_claims(const StepOutcome& outcome, std::optional<double> peak_error);
   void drop_claims();
   [[nodiscard]] bool keeping_may_not_fit(const StepContext& context) const;
 

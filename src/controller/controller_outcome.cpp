@@ -48,11 +48,11 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   largest_.resize(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);
   kinds_.ran(*kind_, shape, step_);
-  std::optional<bool> peak;
+  std::optional<double> peak_error;
   if (is_passing() || kind_->number != planned_kind_) {
     pending_ = {};
   } else {
-    peak = judge(outcome);
+    peak_error = judge(outcome);
   }
   if (outcome.plan && !outcome.plan->predicts_peak()) {
     kind_->tight_shapes.note(outcome, kind_->structure.layers.size());
@@ -61,10 +61,13 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   }
   if (outcome.repeated_backward) ++kind_->unmeasured_steps;
   if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;
-  if (!agrees_with_claims(outcome, peak)) return;
-  if (!outcome.segments.empty()) {
-    learn_first_apart(outcome);
-    learn(placed(outcome));
+  learn_first_apart(outcome);
+  std::optional<StepOutcome> as_known;
+  if (!outcome.segments.empty()) as_known = placed(outcome);
+  const StepOutcome& known = as_known ? *as_known : outcome;
+  if (!agrees_with_claims(known, peak_error)) return;
+  if (!known.segments.empty()) {
+    learn(known);
   } else if (!outcome.recomputes.empty() || !outcome.forwards.empty()) {
     const std::uint64_t version = store_.version();
     store_.observe_times(outcome.context.shape, outcome.forwards, outcome.recomputes);
@@ -72,8 +75,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   }
 }
 
-// Whether the peak was the predicted one; nullopt: none was predicted, or it cannot be told.
-std::optional<bool> ControllerImpl::judge(const StepOutcome& outcome) {
+// By how much the peak was off, as a share; nullopt: none was predicted, or it cannot be told.
+std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
   if (outcome.plan == nullptr || outcome.plan->id != pending_.plan_id) return std::nullopt;
   const Pending pending = std::exchange(pending_, {});
   if (outcome.searched && pending.planned) return std::nullopt;
@@ -116,7 +119,7 @@ std::optional<bool> ControllerImpl::judge(const StepOutcome& outcome) {
     kind_->doubtful_steps = kDoubtfulSteps;
     kind_->judge_drift = true;
   }
-  return !misfit;
+  return error;
 }
 
 // Where the model is wrong about a plan, the plan's own peak stands in for it from now on.

@@ -95,6 +95,7 @@ Result<void> Controllers::restore(const std::string& text, const std::string& fi
     }
   }
   kind_->controller = std::move(fresh);
+  if (!kind_->structure.layers.empty()) current().on_structure(kind_->structure);
   return {};
 }
 

@@ -65,7 +65,7 @@ StepDecision ControllerImpl::begin_step(const StepContext& context) {
 
 std::optional<StepDecision> ControllerImpl::replan(const StepContext& context,
                                                    std::uint16_t first_class) {
-  StepKind* const kind = kinds_.of_class(first_class);
+  StepKind* const kind = kinds_.of_first(first_class);
   if (broken_ || kind == kind_ || (kind == nullptr && kind_->structure.layers.empty())) {
     return std::nullopt;
   }
@@ -388,8 +388,8 @@ StepDecision ControllerImpl::fallback_step(const StepContext& context) {
                        : "; everything kept, revoked at the budget");
   // A run may come to steps that can be measured: looked for ever more seldom.
   const bool retry = !broken_ && kind_->unmeasured_steps > 0 &&
-                     std::has_single_bit(static_cast<std::uint64_t>(++kind_->unplanned_steps)) &&
-                     kind_->unplanned_steps >= kFirstRetry;
+                     kind_->unplanned_steps >= kFirstRetry &&
+                     std::has_single_bit(static_cast<std::uint64_t>(kind_->unplanned_steps));
   return publish(std::move(plan), {}, retry);
 }
 

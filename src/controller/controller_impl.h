@@ -142,8 +142,9 @@ class ControllerImpl final : public Controller {
   std::unique_ptr<Planner> planner_;
   SegmentStore store_;
   StepKinds kinds_;
-  StepKind* kind_;  // of the step under way, or of the latest
-  StepKind* told_;  // of the structure that was told last
+  StepKind* kind_;        // of the step under way, or of the latest
+  StepKind* told_;        // of the structure that was told last
+  StepStructure latest_;  // that structure
   std::set<std::uint16_t>
       first_apart_;                // classes whose layers need something else as a step's first
   std::uint8_t planned_kind_ = 0;  // that the latest decision is for

@@ -59,6 +59,7 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
     const Bytes need = outcome.peak_bytes - outcome.context.base_bytes;
     if (outcome.allocator) unplanned_need_bytes_ = std::max(unplanned_need_bytes_, need);
   }
+  if (kind_->unmeasured_steps > 0) ++kind_->unplanned_steps;
   if (outcome.repeated_backward) ++kind_->unmeasured_steps;
   if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;
   learn_first_apart(outcome);

@@ -364,6 +364,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
     }
     most_returning_bytes_ = header.returning_bytes;
     broken_ = false;
+    if (const StepStructure latest = latest_; !latest.layers.empty()) on_structure(latest);
     return {};
   }
   return damaged("no segments");

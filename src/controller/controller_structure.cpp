@@ -62,15 +62,13 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
 // What it is known by: the class of its first layer, which is there before anything else is.
 StepKind& ControllerImpl::kind_of(const StepStructure& structure) {
   if (structure.layers.empty()) return *kind_;
-  for (const StepStructure::Layer& layer : structure.layers) {
-    if (StepKind* const kind = kinds_.of_class(layer.layer_class)) return *kind;
-  }
-  return fresh_kind();
+  StepKind* const kind = kinds_.of_first(structure.layers[0].layer_class);
+  return kind != nullptr ? *kind : fresh_kind();
 }
 
 StepKind& ControllerImpl::fresh_kind() {
   bool given_up = false;
-  StepKind& kind = kinds_.fresh(given_up);
+  StepKind& kind = kinds_.fresh(*told_, given_up);
   if (given_up) store_.forget_kind(kind.number);
   return kind;
 }
@@ -107,12 +105,21 @@ void ControllerImpl::learn_first_apart(const StepOutcome& outcome) {
     }
     first_apart_.insert(layer_class);
     store_.forget_backwards(layer_class);
-    for (const auto& kind : kinds_) set_first_apart(kind->structure);
+    for (const auto& kind : kinds_) {
+      set_first_apart(kind->structure);
+      if (kind->passing) set_first_apart(*kind->passing);
+    }
     clear_plans();
   }
 }
 
 void ControllerImpl::on_structure(const StepStructure& told) {
+  latest_ = told;
+  if (told.layers.size() >= SegmentKey::kPlacesOfKind) {
+    stand_down("a step of " + std::to_string(told.layers.size()) +
+               " layer calls, expected fewer than " + std::to_string(SegmentKey::kPlacesOfKind));
+    return;
+  }
   StepStructure structure = told;
   set_first_apart(structure);
   if (!agree(structure.class_names, told_->structure.class_names)) forget_kinds();

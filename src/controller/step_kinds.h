@@ -49,6 +49,8 @@ struct StepKind {
   void begin_learning() {
     learning_steps = 0;
     curious_steps = 0;
+    unmeasured_steps = 0;
+    unplanned_steps = 0;
     learning_was_revoked = false;
     to_record.clear();
     recorded_again.clear();
@@ -105,25 +107,31 @@ class StepKinds {
     const auto known = of_regime_.find(regime_of(shape));
     return *kinds_[known == of_regime_.end() ? latest_ : known->second];
   }
-  // The kind that runs layers of this class; null: none does.
-  [[nodiscard]] StepKind* of_class(std::uint16_t layer_class) const {
-    const auto runs = [layer_class](const std::unique_ptr<StepKind>& kind) {
-      return std::ranges::find(kind->structure.layers, layer_class,
-                               &StepStructure::Layer::layer_class) != kind->structure.layers.end();
-    };
-    const auto found = std::ranges::find_if(kinds_, runs);
-    return found == kinds_.end() ? nullptr : found->get();
+  // The kind of a step whose first layer is of this class: one that begins so, else one that runs
+  // such a layer later (its first may have been left out); null: none does.
+  [[nodiscard]] StepKind* of_first(std::uint16_t layer_class) const {
+    StepKind* later = nullptr;
+    for (const auto& kind : kinds_) {
+      const auto& layers = kind->structure.layers;
+      const auto found = std::ranges::find(layers, layer_class, &StepStructure::Layer::layer_class);
+      if (found == layers.end()) continue;
+      if (found == layers.begin()) return kind.get();
+      if (later == nullptr) later = kind.get();
+    }
+    return later;
   }
-  // One without layers; `given_up`: its number was another kind's.
-  StepKind& fresh(bool& given_up) {
+  // One without layers; `given_up`: its number was another kind's, never that of `spared`.
+  StepKind& fresh(const StepKind& spared, bool& given_up) {
     given_up = false;
     for (const auto& kind : kinds_) {
       if (kind->structure.layers.empty()) return *kind;
     }
     if (kinds_.size() < kMost) return renew(kinds_.size());
     given_up = true;
-    const auto oldest = std::ranges::min_element(ran_at_);
-    const auto number = static_cast<std::size_t>(oldest - ran_at_.begin());
+    std::size_t number = spared.number == 0 ? 1 : 0;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      if (i != spared.number && ran_at_[i] < ran_at_[number]) number = i;
+    }
     std::erase_if(of_regime_, [number](const auto& known) { return known.second == number; });
     return renew(number);
   }

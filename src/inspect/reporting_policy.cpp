@@ -22,7 +22,7 @@ ReportingPolicy::ReportingPolicy(std::shared_ptr<Policy> inner,
       options_(std::move(options)) {}
 
 void ReportingPolicy::on_structure(const StepStructure& structure) {
-  needs_.clear();
+  if (structure.class_names != structure_.class_names) needs_.clear();
   structure_ = structure;
   inner_->on_structure(structure);
 }
@@ -45,7 +45,7 @@ void ReportingPolicy::take_model() {
   auto state = reporter_->take_model();
   if (!state || !controller_ || !options_.takes_models || options_.fingerprint.empty()) return;
   // A model that this run has fitted by itself is not given up.
-  if (controller_->state() != ControllerState::kLearning) return;
+  if (has_planned_) return;
   const auto done = controller_->restore(*state, options_.fingerprint);
   if (!done) log_warn("the daemon's learned state is not used: " + done.error().message);
 }
@@ -55,6 +55,8 @@ StepDecision ReportingPolicy::begin_step(const StepContext& context) {
   take_model();
   StepDecision decision = inner_->begin_step(context);
   recorded_ = decision.record;
+  has_planned_ =
+      has_planned_ || (controller_ && controller_->state() == ControllerState::kPlanning);
   if (options_.in_group && controller_) tell_need(context.shape, context.budget_bytes);
   return decision;
 }

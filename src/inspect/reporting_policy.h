@@ -56,8 +56,9 @@ class ReportingPolicy final : public Policy {
   std::shared_ptr<Reporter> reporter_;
   ReportingOptions options_;
   StepStructure structure_;
-  std::uint64_t step_ = 0;           // the last one that began
-  bool recorded_ = false;            // the step under way teaches
+  std::uint64_t step_ = 0;  // the last one that began
+  bool recorded_ = false;
+  bool has_planned_ = false;         // the step under way teaches
   bool learned_ = false;             // the learned state changed since it was sent
   std::map<ShapeKey, Bytes> needs_;  // with every layer kept, of shapes seen; bounded
 };

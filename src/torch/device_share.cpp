@@ -62,6 +62,11 @@ void DeviceShare::set_cap(const StepClaim& step, std::int64_t cap_bytes, bool re
   if (!current_ || current_ == step) meter_.set_cap(cap_bytes, refuse);
 }
 
+void DeviceShare::set_recorder(const StepClaim& step, Recorder* recorder) {
+  const std::lock_guard lock(mutex_);
+  if (current_ == step) meter_.set_recorder(recorder);
+}
+
 void DeviceShare::release(const StepClaim& step) {
   const std::lock_guard lock(mutex_);
   if (current_ != step) return;

@@ -35,6 +35,8 @@ class DeviceShare {
   void claim(const StepClaim& step, std::int64_t cap_bytes, bool refuse);
   // The cap of a session outside its steps: does nothing during a step of another one.
   void set_cap(const StepClaim& step, std::int64_t cap_bytes, bool refuse);
+  // What the step's allocations are written to; null: nothing. Does nothing once it was cut short.
+  void set_recorder(const StepClaim& step, Recorder* recorder);
   // The step has ended. The cap stays until the next claim.
   void release(const StepClaim& step);
 

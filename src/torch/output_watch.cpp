@@ -27,9 +27,10 @@ void OutputWatch::called(std::int32_t layer, const std::vector<at::Tensor>& inpu
   Layer& before = found->second;
   for (const Watched& input : read) {
     const bool both = input.data != nullptr && contains(before.inputs, input);
-    if (both && std::ranges::find(shared_, input.data) == shared_.end()) {
-      shared_.push_back(input.data);
-    }
+    const auto is_in = [&input](const std::vector<const void*>& places) {
+      return std::ranges::find(places, input.data) != places.end();
+    };
+    if (both && !is_in(made_) && !is_in(shared_)) shared_.push_back(input.data);
   }
   const auto above = layers_.find(layer - 2);
   for (std::size_t i = 0; i < std::min(read.size(), before.inputs.size()); ++i) {
@@ -48,7 +49,10 @@ void OutputWatch::made(std::int32_t layer, const std::vector<at::Tensor>& output
   for (const at::Tensor& tensor : outputs) {
     Watched output = watched(tensor, device);
     if (output.storage.expired() || contains(all, output)) continue;
-    if (!contains(made.inputs, output)) made.outputs.push_back(output);
+    if (!contains(made.inputs, output)) {
+      made.outputs.push_back(output);
+      made_.push_back(output.data);
+    }
     all.push_back(std::move(output));
   }
   if (const auto before = layers_.find(layer - 1); before != layers_.end()) {

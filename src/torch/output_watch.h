@@ -20,6 +20,7 @@ class OutputWatch {
   void clear() {
     layers_.clear();
     shared_.clear();
+    made_.clear();
   }
   // A layer is called: nothing of its inputs will count as made by it, and of what the layer before
   // it made only what it reads. Only memory of `device` counts.
@@ -38,7 +39,7 @@ class OutputWatch {
   [[nodiscard]] std::vector<const void*> gone_early(std::int32_t layer) const;
   // Of what the layer made: where to watch for its end.
   [[nodiscard]] std::vector<const void*> places(std::int32_t layer) const;
-  // Where the memory is of what this layer and the one before it both read (a mask, tables of
+  // Where the memory is of what two layers in a row read and no layer made (a mask, tables of
   // positions): the last of them to read it in the backward lets it go, as no other layer does.
   [[nodiscard]] const std::vector<const void*>& shared() const { return shared_; }
 
@@ -63,6 +64,7 @@ class OutputWatch {
 
   std::map<std::int32_t, Layer> layers_;
   std::vector<const void*> shared_;  // in the order in which that showed
+  std::vector<const void*> made_;    // where what layers made is, or was
   std::int32_t under_way_ = -1;
 };
 

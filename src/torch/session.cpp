@@ -144,7 +144,7 @@ void Session::begin_step(const ShapeKey& shape) {
   state_->begin(step_, {listens, decision_.plan, timer_,
                         static_cast<std::uint64_t>(context_.waiting_forwards), next_layer_});
   if (listens) {
-    meter_.set_recorder(&state_->recorder());
+    share_->set_recorder(claim_, &state_->recorder());
     state_->mark(MarkKind::kStepBegin, -1);
   }
 }
@@ -161,8 +161,9 @@ void Session::settle_decision(std::uint16_t first_class) {
   });
   plan_ns_ += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
   held_predictions_.begin(context_.shape, decision_.plan.get());
-  state_->settle(decision_.plan, decision_.record);
-  if (!decision_.record) meter_.set_recorder(nullptr);
+  if (decision_.record) timer_ = timer_of_step();
+  state_->settle(decision_.plan, decision_.record, timer_);
+  if (!decision_.record) share_->set_recorder(claim_, nullptr);
 }
 
 StepStructure Session::structure_of_step() const {

@@ -58,7 +58,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   };
   void begin(std::uint64_t step, Begin with);
   // What the step turned out to be: from its first layer on.
-  void settle(PlanPtr plan, bool recording);
+  void settle(PlanPtr plan, bool recording, WorkTimer timer);
   void mark(MarkKind kind, std::int32_t layer);
   // What a layer is given and what it makes, in a recorded step.
   void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);

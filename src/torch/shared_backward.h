@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -42,7 +41,7 @@ class SharedBackward {
   std::int32_t begin_forward() {
     if (own_.reached) forwards_.push_back(std::exchange(own_, {}));
     const auto is_over = [](const Forward& forward) {
-      return forward.reached->load() || !forward.node || forward.node->expired();
+      return forward.reached->load() || forward.is_gone();
     };
     const bool over = forwards_.empty() || std::ranges::any_of(forwards_, is_over);
     if (over) {  // one backward ended them all
@@ -52,20 +51,25 @@ class SharedBackward {
     return waiting();
   }
 
-  // Outputs of the forward's layers in turn, as far as a gradient will flow through them.
-  void watch(const at::Tensor* output) {
-    if (own_.reached || output == nullptr || !output->grad_fn()) return;
-    own_.reached = std::make_shared<std::atomic<bool>>(false);
-    own_.node.emplace(NodePointer(output->grad_fn()));
-    output->register_hook([reached = own_.reached](const at::Tensor&) {
-      reached->store(true);
-      return at::Tensor();
-    });
+  // Outputs of the forward's layers in turn: the first through which a gradient may flow tell.
+  void watch(const std::vector<at::Tensor>& outputs) {
+    if (own_.reached) return;
+    std::shared_ptr<std::atomic<bool>> reached;
+    for (const at::Tensor& output : outputs) {
+      if (!output.defined() || !output.requires_grad() || !output.grad_fn()) continue;
+      if (!reached) reached = std::make_shared<std::atomic<bool>>(false);
+      own_.nodes.emplace_back(NodePointer(output.grad_fn()));
+      output.register_hook([reached](const at::Tensor&) {
+        reached->store(true);
+        return at::Tensor();
+      });
+    }
+    own_.reached = std::move(reached);
   }
 
   // The graph of the forward under way is gone, and no gradient ever came.
   [[nodiscard]] bool is_dropped() const {
-    return own_.reached && !own_.reached->load() && own_.node->expired();
+    return own_.reached && !own_.reached->load() && own_.is_gone();
   }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
   // That will follow the forward under way before the backward.
@@ -76,8 +80,12 @@ class SharedBackward {
 
  private:
   struct Forward {
-    std::optional<WeakNode> node;
+    std::vector<WeakNode> nodes;
     std::shared_ptr<std::atomic<bool>> reached;  // null: none yet
+
+    [[nodiscard]] bool is_gone() const {
+      return std::ranges::all_of(nodes, [](const WeakNode& node) { return node.expired(); });
+    }
   };
 
   static constexpr std::ptrdiff_t kPattern = 3;  // backwards that tell where in a loop we are

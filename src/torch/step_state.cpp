@@ -34,10 +34,12 @@ void StepState::begin(std::uint64_t step, Begin with) {
   recording_.store(with.recording);
 }
 
-void StepState::settle(PlanPtr plan, bool recording) {
+void StepState::settle(PlanPtr plan, bool recording, WorkTimer timer) {
   recording_.store(recording);
+  recorder_.set_timer(timer);
   const std::lock_guard lock(mutex_);
   plan_ = std::move(plan);
+  timer_ = std::move(timer);
 }
 
 void StepState::placed(std::int32_t layer, std::size_t place) {

@@ -163,7 +163,7 @@ TEST(ControllerChange, StepsThatCannotBeMeasuredAreNotLearnedFor) {
     harness.controller->end_step(outcome);
   };
   for (int i = 0; i < 40; ++i) step(i, true);
-  EXPECT_EQ(recorded, (std::vector<int>{0, 1, 2, 3, 11, 19, 35}));
+  EXPECT_EQ(recorded, (std::vector<int>{0, 1, 2, 3, 9, 17, 33}));
   EXPECT_EQ(harness.controller->state(), ControllerState::kStandingDown);
   for (int i = 40; i < 110; ++i) step(i, false);
   EXPECT_EQ(harness.controller->state(), ControllerState::kPlanning) << "found in a later step";

@@ -310,9 +310,29 @@ TEST(ControllerFirstLayer, IsLearnedApartWhereItNeedsSomethingElse) {
   }
   EXPECT_LE(learning, 5);
   EXPECT_EQ(harness.controller->snapshot().counters.drifts, 0);
-  Harness anew({.first_extra_units = 3, .menu_steps = 2}, {.trusts_restored_states = true});
+  Harness anew({.first_extra_units = 3, .menu_steps = 2});
   ASSERT_TRUE(anew.controller->restore(harness.controller->serialize("it"), "it").has_value());
-  EXPECT_EQ(anew.step({8, 300}, budget).state, ControllerState::kPlanning) << "the state says so";
+  for (const std::int64_t length : lengths(12, 10)) {
+    EXPECT_EQ(anew.step({8, length}, budget).state, ControllerState::kPlanning) << length;
+  }
+  EXPECT_EQ(anew.controller->snapshot().counters.refused_states, 0) << "the state says so";
+}
+
+// The layers that are planned for are others by the time that it shows.
+TEST(ControllerFirstLayer, IsApartInTheLayersThatTakeOverToo) {
+  Harness harness({.first_extra_units = 3});
+  const Bytes budget = harness.budget_at({8, 512}, 10);
+  const auto keep = [&](int layers, std::int64_t length) {
+    harness.model.spec().encoder_layers = layers;
+    return harness.step({8, length}, budget);
+  };
+  keep(8, 100);
+  HarnessStep last;
+  for (const std::int64_t length : lengths(40, 4)) last = keep(7, length);
+  EXPECT_EQ(last.outcome.peak_bytes, last.decision.plan->predicted_peak_bytes);
+  const auto& layers = harness.controller->snapshot().structure.layers;
+  ASSERT_EQ(layers.size(), 7U);
+  EXPECT_NE(layers[0].variant & SegmentKey::kFirstOfClass, 0);
 }
 
 }  // namespace

@@ -148,5 +148,74 @@ TEST(StepKinds, WhatStandsBetweenLayersIsAKindsOwn) {
   EXPECT_EQ(optimizer.in_kind(2), optimizer) << "steps of every kind have the same";
 }
 
+// The layers of the run were told before the state came, and are not told again.
+TEST(StepKinds, AStateRestoredInMidRunIsOfTheKindThatRuns) {
+  Harness taught({});
+  set_kind(taught, true);
+  const Bytes budget = taught.budget_at(kLongest, 0.4);
+  train(taught, budget, 30, 7);
+  Harness harness({}, {.trusts_restored_states = true});
+  set_kind(harness, true);
+  harness.step({8, 100}, budget);
+  ASSERT_TRUE(harness.controller->restore(taught.controller->serialize("m"), "m").has_value());
+  const StepStructure structure = harness.model.structure();
+  for (const std::int64_t length : lengths(8, 4)) {
+    const StepContext context = harness.model.context({8, length}, budget);
+    StepDecision decision = harness.controller->begin_step(context);
+    if (auto other = harness.controller->replan(context, structure.layers[0].layer_class)) {
+      decision = *other;
+    }
+    const StepOutcome outcome = harness.model.run(context, decision);
+    harness.controller->end_step(outcome);
+  }
+  const auto peaks = harness.controller->snapshot().recent_peaks;
+  EXPECT_GE(peaks.size(), 5U) << "its steps are judged";
+  for (const PeakRecord& peak : peaks) EXPECT_EQ(peak.predicted_bytes, peak.measured_bytes);
+}
+
+// With all numbers taken, none of them run yet in this process.
+TEST(StepKinds, TheKindUnderWayIsNotGivenUp) {
+  Harness taught({.encoder_layers = 2});
+  const Bytes budget = taught.budget_at(kLongest, 2);
+  for (int kind = 0; kind < static_cast<int>(StepKinds::kMost); ++kind) {
+    taught.model.spec().first_class = 2 * kind;
+    for (const std::int64_t length : lengths(3, 5)) taught.step({8, length}, budget);
+  }
+  Harness harness({.encoder_layers = 2}, {.trusts_restored_states = true});
+  ASSERT_TRUE(harness.controller->restore(taught.controller->serialize("m"), "m").has_value());
+  const StepContext context = harness.model.context({8, 96}, budget);
+  harness.controller->begin_step(context);
+  ASSERT_TRUE(harness.controller->replan(context, 1000).has_value());
+  EXPECT_EQ(harness.controller->snapshot().structure.layers.size(), 2U);
+  EXPECT_FALSE(harness.controller->serialize("m").empty());
+}
+
+// Batches that differ in their first layer alone.
+TEST(StepKinds, StepsThatBeginDifferentlyAreOfTwoKinds) {
+  StepKinds kinds([](std::uint8_t number) {
+    return std::make_unique<StepKind>(number, PlanStore({}, 0.9), 0.01);
+  });
+  const auto structure_of = [](std::vector<std::uint16_t> classes) {
+    StepStructure structure;
+    for (const std::uint16_t one : classes) structure.layers.push_back({one, 0, false});
+    return structure;
+  };
+  kinds.restore({structure_of({0, 2, 2}), structure_of({1, 2, 2})});
+  EXPECT_EQ(kinds.of_first(0), &kinds[0]);
+  EXPECT_EQ(kinds.of_first(1), &kinds[1]);
+  EXPECT_EQ(kinds.of_first(2), &kinds[0]) << "the first layer was left out";
+  EXPECT_EQ(kinds.of_first(3), nullptr);
+}
+
+TEST(StepKinds, AStepOfMoreLayersThanCanBeToldApartIsNotPlanned) {
+  const auto controller = make_controller({});
+  StepStructure structure;
+  structure.class_names = {"expert"};
+  structure.layers.resize(SegmentKey::kPlacesOfKind);
+  controller->on_structure(structure);
+  EXPECT_EQ(controller->state(), ControllerState::kStandingDown);
+  EXPECT_NE(controller->snapshot().state_reason.find("4096"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace pudica::testing

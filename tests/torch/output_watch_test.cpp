@@ -54,7 +54,7 @@ TEST(OutputWatch, TellsWhatNeighboursBothRead) {
   EXPECT_TRUE(watch.shared().empty());
   watch.called(1, {y, mask.view({2, 2})}, kCpu);
   watch.called(2, {y, mask}, kCpu);
-  EXPECT_EQ(watch.shared(), (std::vector<const void*>{mask.storage().data(), y.storage().data()}));
+  EXPECT_EQ(watch.shared(), std::vector<const void*>{mask.storage().data()}) << "a layer made y";
   watch.clear();
   EXPECT_TRUE(watch.shared().empty());
 }

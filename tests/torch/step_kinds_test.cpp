@@ -96,5 +96,55 @@ TEST_F(ReplanTest, AForwardWhoseBackwardIsToComeIsNoFailure) {
   EXPECT_FALSE(policy_->outcomes[0].failed);
 }
 
+// What the first layer gives first may be of no use (averaged attention): its other output tells.
+TEST_F(ReplanTest, AnOutputThatNobodyUsesIsNoForwardWithoutABackward) {
+  policy_->record = true;
+  const auto handle = attach_with(1 << 30);
+  handle->begin_step(ShapeKey{2, 16});
+  at::Tensor loss;
+  {
+    const at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
+    const auto two = [](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{in[0].mean(-1), in[0] * 2.0};
+    };
+    loss = handle->layer(0, two, {x}, LayerOptions{.layer_class = "two"})[1].sum();
+  }
+  torch::autograd::backward({loss});
+  handle->end_step();
+  EXPECT_FALSE(policy_->outcomes.back().failed);
+  EXPECT_FALSE(policy_->structures.empty());
+}
+
+// Another model's step has begun in between: it keeps what it writes to.
+TEST_F(ReplanTest, AStepThatWasCutShortLeavesTheOthersRecorderAlone) {
+  const auto cut = attach_with(1 << 30);
+  cut->begin_step(ShapeKey{2, 16});
+  AttachOptions options;
+  const auto other = std::make_shared<ScriptedPolicy>();
+  other->record = true;
+  options.policy = other;
+  options.clock = clock_;
+  auto handle = attach(std::move(options));
+  ASSERT_TRUE(handle.has_value());
+  (*handle)->begin_step(ShapeKey{2, 16});
+  at::Tensor loss;
+  {
+    at::Tensor x = at::randn({2, 16, 32}).requires_grad_(true) * 1.0;
+    const auto square = [](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{in[0] * in[0]};
+    };
+    cut->layer(0, square, {x}, LayerOptions{.layer_class = "cut"});
+    loss = (*handle)->layer(0, square, {x}, LayerOptions{.layer_class = "whole"})[0].sum();
+  }
+  torch::autograd::backward({loss});
+  (*handle)->end_step();
+  const auto& segments = other->outcomes.back().segments;
+  const auto forward = std::ranges::find_if(segments, [](const SegmentObservation& item) {
+    return item.key.kind == SegmentKind::kForward;
+  });
+  ASSERT_NE(forward, segments.end());
+  EXPECT_GT(forward->sample.net_bytes, 0);
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -79,6 +79,7 @@ def test_a_list_of_any_length_is_planned(caplog: pytest.LogCaptureFixture) -> No
     """As many sequences as come, 1 to 24, each of a length of its own."""
     drawn = random.Random(3)
     batches = [(drawn.randint(1, 24), drawn.randint(8, 60)) for _ in range(40)]
+    batches.append((12, 40))  # one sequence alone is a kind of step of its own, and rare
 
     def call(ids: torch.Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return ([row[: max(2, len(row) - 3 * k)] for k, row in enumerate(ids)],), {}

@@ -16,7 +16,7 @@ from emulated_run import ROOT, emulated
 PROGRAM = os.environ["PUDICA_CLI"]
 SCRIPT = ROOT / "tests/emulated/rehearsed_programs.py"
 SCHEMA = json.loads((ROOT / "docs/schemas/rehearsal.schema.json").read_text())
-AMPLE, TIGHT, NONE = 4 << 30, 1_395_864_371, 1 << 30  # for `plain`
+AMPLE, TIGHT, NONE = 4 << 30, 1_395_864_371, 922_746_880  # for `plain`
 
 
 def environment(folder, **changes):

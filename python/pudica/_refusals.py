@@ -9,9 +9,10 @@ from ._errors import AttachError
 # Class names, so that nothing is imported that the user has not got.
 _WRAPPERS = {
     "OptimizedModule": (
-        "torch.compile around the whole model takes the layers' hooks away",
-        "attach to the model before it is compiled and train it uncompiled, or compile parts "
-        "inside the layers",
+        "what torch.compile returns takes the hooks of the layers in it away, and around a part of "
+        "a layer it does not stand being run again",
+        "attach to the model uncompiled, and compile parts inside the layers in place: "
+        "part.compile()",
     ),
     "DataParallel": (
         "its replicas share the layers' hooks",

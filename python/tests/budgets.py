@@ -28,6 +28,21 @@ class Block(nn.Module):
         return x + self.inner(self.norm(x))
 
 
+class Stack(nn.Module):
+    """Embedded words through `layers` blocks of one kind."""
+
+    def __init__(self, layers: int = 8) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(100, 32)
+        self.layers = nn.ModuleList(Block(dropout=0.1) for _ in range(layers))
+
+    def forward(self, words: torch.Tensor) -> Any:
+        x = self.embed(words)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 class Course(NamedTuple):
     stats: Any
     steps: list[Any]  # stats()["last_step"] of each

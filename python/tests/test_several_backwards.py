@@ -6,23 +6,10 @@ import random
 
 import pytest
 import torch
-from budgets import Block, Training
+from budgets import Stack, Training
 from torch import nn
 
 _STEPS = 60
-
-
-class Stack(nn.Module):
-    def __init__(self, layers: int = 8) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(100, 32)
-        self.layers = nn.ModuleList(Block(dropout=0.1) for _ in range(layers))
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        x = self.embed(words)
-        for layer in self.layers:
-            x = layer(x)
-        return x
 
 
 def twice_back(model: nn.Module, step: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from budgets import Block, Course, Training
+from budgets import Course, Stack, Training
 from torch import nn
 
 _STEPS = 60
@@ -53,17 +53,8 @@ def packed(model: nn.Module, k: int) -> None:
     out.logits.square().mean().backward()
 
 
-class Stack(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(100, 32)
-        self.layers = nn.ModuleList(Block(dropout=0.1) for _ in range(6))
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        x = self.embed(words)
-        for layer in self.layers:
-            x = layer(x)
-        return x
+def six_layers() -> nn.Module:
+    return Stack(6)
 
 
 def of_any_size(model: nn.Module, k: int) -> None:
@@ -97,6 +88,10 @@ class Supervised(Stack):
         return [output.square().mean() for output in outputs]
 
 
+def supervised() -> nn.Module:
+    return Supervised(6)
+
+
 def at_each_layer(model: nn.Module, k: int) -> None:
     """Deep supervision: the first layer alone makes its input's gradient, the others add to one."""
     words = torch.full((6, 8 * random.Random(k).randint(4, 40)), k % 100)
@@ -105,8 +100,8 @@ def at_each_layer(model: nn.Module, k: int) -> None:
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 @pytest.mark.parametrize("make, step, learning, predicted", [
-    (packed_llama, packed, 7, 35), (Stack, of_any_size, 8, 25), (Stack, cut_short, 6, 35),
-    (Supervised, at_each_layer, 6, 45)])
+    (packed_llama, packed, 7, 35), (six_layers, of_any_size, 8, 25), (six_layers, cut_short, 6, 35),
+    (supervised, at_each_layer, 6, 45)])
 def test_each_kind_of_step_is_learned_once(
     make: Callable[[], nn.Module], step: Callable[[nn.Module, int], None], learning: int,
     predicted: int, share: float,

@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "cli/taken_signals.h"
 #include "cli/view_runs.h"
 
 namespace pudica::cli {
@@ -21,26 +22,11 @@ volatile std::sig_atomic_t resized = 0;
 
 void on_signal(int signal) { (signal == SIGWINCH ? resized : stop_requested) = 1; }
 
-// Takes the signals over for its lifetime.
-class Signals {
- public:
-  Signals() {
-    stop_requested = 0;
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    for (std::size_t i = 0; i < kCount; ++i) sigaction(kSignals[i], &action, &before_[i]);
-  }
-  ~Signals() {
-    for (std::size_t i = 0; i < kCount; ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
- private:
-  static constexpr std::size_t kCount = 4;
-  static constexpr int kSignals[kCount] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
-  struct sigaction before_[kCount] {};
-};
+// Stop and size, for as long as it lives; what came before is forgotten.
+TakenSignals<4> take_signals() {
+  stop_requested = 0;
+  return {{SIGINT, SIGTERM, SIGHUP, SIGWINCH}, on_signal};
+}
 
 // The alternate screen without a cursor, and keys without the return key; put back at the end.
 class Screen {
@@ -142,7 +128,7 @@ std::chrono::milliseconds interval(const Session& session) {
 }
 
 int live(Session& session) {
-  const Signals signals;
+  const auto signals = take_signals();
   Screen screen(session.out);
   for (;;) {
     const auto next = Clock::now() + interval(session);
@@ -159,7 +145,7 @@ int live(Session& session) {
 }
 
 int repeated(Session& session) {
-  const Signals signals;
+  const auto signals = take_signals();
   for (bool first = true;; first = false) {
     const auto answer = session.daemon.get("/v1/runs");
     if (!answer) return fail(session, answer.error());

@@ -13,6 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/taken_signals.h"
+#include "cli/training_command.h"
+
 namespace pudica::cli {
 namespace {
 
@@ -31,34 +34,24 @@ void pass_on(int signal) {
 // Signals to this program reach the command's process group as long as this lives.
 class PassedSignals {
  public:
-  PassedSignals() {
-    g_signal = 0;
-    struct sigaction action {};
-    action.sa_handler = pass_on;
-    sigemptyset(&action.sa_mask);
-    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
-  }
-  ~PassedSignals() {
-    g_group = 0;
-    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
+  PassedSignals() : taken_(cleared(), pass_on) {}
+  ~PassedSignals() { g_group = 0; }
   PassedSignals(const PassedSignals&) = delete;
   PassedSignals& operator=(const PassedSignals&) = delete;
 
  private:
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
+  static std::array<int, kSignals.size()> cleared() {
+    g_signal = 0;
+    return kSignals;
+  }
 
-void prepend(const char* name, const std::string& path) {
-  const char* const before = std::getenv(name);
-  const bool filled = before != nullptr && *before != '\0';
-  setenv(name, (path + (filled ? std::string(":") + before : std::string())).c_str(), 1);
-}
+  TakenSignals<kSignals.size()> taken_;
+};
 
 void set_environment(const Rehearsal& rehearsal, const std::string& way, Bytes memory,
                      const std::string& budget) {
-  prepend("LD_PRELOAD", rehearsal.library);
-  prepend("PYTHONPATH", rehearsal.startup);
+  prepend_environment("LD_PRELOAD", rehearsal.library);
+  prepend_environment("PYTHONPATH", rehearsal.startup);
   setenv("PUDICA_ATTACH", "1", 1);
   setenv("PUDICA_EMULATED_DEVICE", "1", 1);
   setenv("PUDICA_EMULATED_CARD", rehearsal.card->name, 1);

@@ -7,16 +7,12 @@
 #include "config/config.h"
 
 namespace pudica::cli {
-namespace {
 
-// Puts it before what a list of paths has already.
-void prepend(const char* name, const std::string& path) {
+void prepend_environment(const char* name, const std::string& path) {
   const auto before = process_environment(name);
   const bool filled = before && !before->empty();
   setenv(name, (path + (filled ? ":" + *before : std::string())).c_str(), 1);
 }
-
-}  // namespace
 
 std::string installed_beside(const std::string& below) {
   std::error_code failed;
@@ -60,7 +56,7 @@ void attach_by_environment(Session& session) {
     return;
   }
   setenv("PUDICA_ATTACH", "1", 1);
-  prepend("PYTHONPATH", startup);
+  prepend_environment("PYTHONPATH", startup);
 }
 
 }  // namespace pudica::cli

@@ -8,6 +8,9 @@
 
 namespace pudica::cli {
 
+// Puts a path before those that a variable of this process's environment lists already.
+void prepend_environment(const char* name, const std::string& path);
+
 // The path of something that is installed with this program: `below` its folder's parent. Empty
 // where it is not there.
 std::string installed_beside(const std::string& below);

@@ -10,9 +10,6 @@
 namespace pudica {
 namespace {
 
-// Differences below this are rounding of allocators.
-constexpr std::int64_t kNoticeableBytes = 4096;
-
 struct Difference {
   struct Sums {
     std::int64_t measured_bytes = 0;

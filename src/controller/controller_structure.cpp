@@ -22,9 +22,6 @@ constexpr std::uint64_t kRestlessSteps = 24;
 constexpr int kOtherClassesPass = 2;
 constexpr int kLeftOutPass = 4;
 
-// Differences below this are rounding of allocators.
-constexpr std::int64_t kNoticeableBytes = 4096;
-
 bool extends(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   return names.size() >= known.size() && std::equal(known.begin(), known.end(), names.begin());
 }

@@ -8,8 +8,6 @@ namespace {
 
 // An optimizer that leaves bytes behind this often in a row does so always.
 constexpr std::int32_t kMaxSkippedOptimizers = 3;
-// Differences below this are rounding of allocators, not drift.
-constexpr double kNoticeableBytes = 4096;
 
 bool accumulating(const SegmentKey& key) {
   return (key.variant & SegmentKey::kGradientsPresent) != 0;
@@ -195,9 +193,10 @@ double SegmentStore::deviation(const SegmentKey& key, const ShapeKey& shape,
   const double net_off = std::abs(static_cast<double>(sample.net_bytes) -
                                   static_cast<double>(known->estimate.net_bytes));
   const double off = std::max(peak_off, net_off);
-  if (off < kNoticeableBytes) return 0;
+  constexpr auto noticeable = static_cast<double>(kNoticeableBytes);
+  if (off < noticeable) return 0;
   const double scale =
-      std::max({peak, std::abs(static_cast<double>(sample.net_bytes)), kNoticeableBytes});
+      std::max({peak, std::abs(static_cast<double>(sample.net_bytes)), noticeable});
   return off / scale;
 }
 

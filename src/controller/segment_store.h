@@ -25,6 +25,9 @@ namespace pudica {
 // kGradientsPresent): what the head's net bytes depend on.
 using FullLayers = std::map<std::pair<std::uint16_t, std::uint8_t>, std::int32_t>;
 
+// Differences below this are rounding of allocators, not another need.
+inline constexpr std::int64_t kNoticeableBytes = 4096;
+
 // What a recorded step taught.
 struct ObserveReport {
   std::int64_t observed = 0;   // samples given to the predictor

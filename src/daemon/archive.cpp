@@ -10,29 +10,19 @@
 namespace pudica::daemon {
 namespace {
 
-// Texts of a JSON array; what is none is left out.
-std::vector<std::string> names_of(const std::string& array) {
-  std::vector<std::string> out;
-  const inspect::Json parsed = inspect::Json::parse(array, nullptr, false);
-  if (!parsed.is_array()) return out;
-  for (const inspect::Json& name : parsed) {
-    if (name.is_string()) out.push_back(name.get<std::string>());
-  }
-  return out;
-}
-
-// Numbers of a JSON array, likewise.
-std::vector<std::uint64_t> numbers_of(const std::string& array) {
-  std::vector<std::uint64_t> out;
-  const inspect::Json parsed = inspect::Json::parse(array, nullptr, false);
-  if (!parsed.is_array()) return out;
-  for (const inspect::Json& number : parsed) {
-    if (number.is_number_unsigned()) out.push_back(number.get<std::uint64_t>());
-  }
-  return out;
-}
-
 using inspect::Json;
+
+// The items of a JSON array that are of this type; the others are left out.
+template <typename T>
+std::vector<T> values_of(const std::string& array, bool (Json::*is_such)() const noexcept) {
+  std::vector<T> out;
+  const Json parsed = Json::parse(array, nullptr, false);
+  if (!parsed.is_array()) return out;
+  for (const Json& item : parsed) {
+    if ((item.*is_such)()) out.push_back(item.get<T>());
+  }
+  return out;
+}
 
 constexpr std::chrono::seconds kFlushTime{5};
 
@@ -240,8 +230,8 @@ void Archive::load_models(ModelPool& pool) {
     stats.distinct_shapes = model.distinct_shapes;
     stats.runs = model.runs;
     stats.updated_at = model.updated_at;
-    stats.taught_by = names_of(model.taught_by);
-    stats.dropped = numbers_of(model.dropped);
+    stats.taught_by = values_of<std::string>(model.taught_by, &Json::is_string);
+    stats.dropped = values_of<std::uint64_t>(model.dropped, &Json::is_number_unsigned);
     if (auto loaded = pool.load(stats, model.state); !loaded) {
       log_warn("learned model not taken up: fingerprint=" + log_value(model.fingerprint) +
                " error=" + log_value(loaded.error().message));

@@ -154,23 +154,25 @@ TEST(StepKinds, AStateRestoredInMidRunIsOfTheKindThatRuns) {
   set_kind(taught, true);
   const Bytes budget = taught.budget_at(kLongest, 0.4);
   train(taught, budget, 30, 7);
-  Harness harness({}, {.trusts_restored_states = true});
-  set_kind(harness, true);
-  harness.step({8, 100}, budget);
-  ASSERT_TRUE(harness.controller->restore(taught.controller->serialize("m"), "m").has_value());
-  const StepStructure structure = harness.model.structure();
-  for (const std::int64_t length : lengths(8, 4)) {
-    const StepContext context = harness.model.context({8, length}, budget);
-    StepDecision decision = harness.controller->begin_step(context);
-    if (auto other = harness.controller->replan(context, structure.layers[0].layer_class)) {
-      decision = *other;
+  for (const bool other : {true, false}) {
+    Harness harness({}, {.trusts_restored_states = true});
+    set_kind(harness, other);
+    harness.step({8, 100}, budget);
+    ASSERT_TRUE(harness.controller->restore(taught.controller->serialize("m"), "m").has_value());
+    const StepStructure structure = harness.model.structure();
+    for (const std::int64_t length : lengths(8, 4)) {
+      const StepContext context = harness.model.context({8, length}, budget);
+      StepDecision decision = harness.controller->begin_step(context);
+      if (auto found = harness.controller->replan(context, structure.layers[0].layer_class)) {
+        decision = *found;
+      }
+      const StepOutcome outcome = harness.model.run(context, decision);
+      harness.controller->end_step(outcome);
     }
-    const StepOutcome outcome = harness.model.run(context, decision);
-    harness.controller->end_step(outcome);
+    const auto peaks = harness.controller->snapshot().recent_peaks;
+    EXPECT_GE(peaks.size(), 5U) << "its steps are judged";
+    for (const PeakRecord& peak : peaks) EXPECT_EQ(peak.predicted_bytes, peak.measured_bytes);
   }
-  const auto peaks = harness.controller->snapshot().recent_peaks;
-  EXPECT_GE(peaks.size(), 5U) << "its steps are judged";
-  for (const PeakRecord& peak : peaks) EXPECT_EQ(peak.predicted_bytes, peak.measured_bytes);
 }
 
 // With all numbers taken, none of them run yet in this process.

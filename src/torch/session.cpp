@@ -265,7 +265,7 @@ StepReport Session::end_step() {
   }
   if (share_) share_->release(claim_);
   if (claim_->load()) call_failed_ = true;  // cut short: its measurements are another model's too
-  if (shared_backward_.is_dropped()) call_failed_ = true;
+  if (shared_backward_.has_none()) call_failed_ = true;
   report.step = step_;
   report.shape = context_.shape;
   report.plan = decision_.plan;

@@ -307,7 +307,10 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
   if (open_layer_->frame) finish_frame(call, outputs);
   call.forward_us = 1e6 * host_clock_.now().passed_since(open_layer_->began);
   call.no_gradient = gradient_path(outputs) == nullptr;
-  contain("a gradient hook", [&] { shared_backward_.watch(outputs); });
+  contain("a gradient hook", [&] {
+    shared_backward_.watch(outputs);
+    if (ordinal + 1 == structure_.layers.size()) shared_backward_.watch_last(outputs);
+  });
   latest_storages_.clear();
   for (const at::Tensor& output : outputs) {
     if (output.defined() && output.has_storage()) {

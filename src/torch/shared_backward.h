@@ -32,14 +32,16 @@ using NodePointer = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>
 using WeakNode = WeakOf<NodePointer>::type;
 
 // A forward waits while its graph lives and no gradient has come to its first layer that has one.
-// Not thread-safe: one owner thread; the backward may run on others.
+// One whose backward began in its last layer and is over without that, failed: nobody will try it
+// again. Not thread-safe: one owner thread; the backward may run on others.
 class SharedBackward {
  public:
   static constexpr std::size_t kMostExpected = 8;
 
   // A forward begins. Returns how many wait.
   std::int32_t begin_forward() {
-    if (own_.reached) forwards_.push_back(std::exchange(own_, {}));
+    Forward latest = std::exchange(own_, {});
+    if (latest.reached && !latest.failed()) forwards_.push_back(std::move(latest));
     const auto is_over = [](const Forward& forward) {
       return forward.reached->load() || forward.is_gone();
     };
@@ -67,9 +69,24 @@ class SharedBackward {
     own_.reached = std::move(reached);
   }
 
-  // The graph of the forward under way is gone, and no gradient ever came.
-  [[nodiscard]] bool is_dropped() const {
-    return own_.reached && !own_.reached->load() && own_.is_gone();
+  // Outputs of what is the last layer of a forward, as far as is known.
+  void watch_last(const std::vector<at::Tensor>& outputs) {
+    if (own_.begun) return;
+    const auto begun = std::make_shared<std::atomic<bool>>(false);
+    for (const at::Tensor& output : outputs) {
+      if (!output.defined() || !output.requires_grad()) continue;
+      output.register_hook([begun](const at::Tensor&) {
+        begun->store(true);
+        return at::Tensor();
+      });
+      own_.begun = begun;
+    }
+  }
+
+  // Of the forward under way, when no backward runs: there will be none, or it was cut short.
+  [[nodiscard]] bool has_none() const {
+    if (!own_.reached || own_.reached->load()) return false;
+    return own_.is_gone() || own_.failed();
   }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
   // That will follow the forward under way before the backward.
@@ -82,7 +99,9 @@ class SharedBackward {
   struct Forward {
     std::vector<WeakNode> nodes;
     std::shared_ptr<std::atomic<bool>> reached;  // null: none yet
+    std::shared_ptr<std::atomic<bool>> begun;    // null: its last layer was not seen
 
+    [[nodiscard]] bool failed() const { return begun && begun->load() && !reached->load(); }
     [[nodiscard]] bool is_gone() const {
       return std::ranges::all_of(nodes, [](const WeakNode& node) { return node.expired(); });
     }

@@ -70,6 +70,24 @@ TEST_F(SharedBackwardTest, AForwardThatWasDroppedDoesNotWait) {
   EXPECT_EQ(told(2), (Told{{0, 0}, {0, 0}}));
 }
 
+// As after an exception in a backward, while the loop still has the loss.
+TEST_F(SharedBackwardTest, AForwardWhoseBackwardFailedDoesNotWaitNorCount) {
+  auto handle = attach_with(0);
+  for (int i = 0; i < 2; ++i) train_step(*handle);
+  policy_->record = true;
+  at::Tensor output = forward(*handle);
+  const auto hook = model_->parameters()[model_->parameters().size() / 2].register_hook(
+      [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("injected"); });
+  EXPECT_THROW(torch::autograd::backward({output.sum()}), std::runtime_error);
+  model_->parameters()[model_->parameters().size() / 2].remove_hook(hook);
+  handle->end_step();
+  EXPECT_TRUE(policy_->outcomes.back().failed);
+  EXPECT_TRUE(policy_->outcomes.back().segments.empty());
+  for (int i = 0; i < 2; ++i) train_step(*handle);
+  EXPECT_EQ(told(3), (Told{{0, 0}, {0, 0}, {0, 0}}));
+  EXPECT_FALSE(policy_->outcomes.back().failed);
+}
+
 TEST_F(SharedBackwardTest, GradientsAreThoseWithoutPlansWhateverTheTwoRunAs) {
   auto handle = attach_with(0);
   policy_->plan->revocable = false;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "policy/policy_spec.h"
 #include "pudica/bytes.h"
@@ -33,6 +35,14 @@ std::unique_ptr<Policy> make_sqrt_policy();
 
 // Keeps everything revocably and learns nothing: memory pressure alone decides what is recomputed.
 std::unique_ptr<Policy> make_reactive_policy();
+
+// What PyTorch's documentation of selective checkpointing saves: results of matrix products (and of
+// convolutions, which are some) and of attention.
+const std::vector<std::string>& products_and_attention();
+
+// Recomputes every layer, but for what these operators made (names as Policy::keep_operators has
+// them): PyTorch's selective activation checkpointing. Whatever the shape and the budget.
+std::unique_ptr<Policy> make_sac_policy(std::vector<std::string> operators);
 
 struct StaticPolicyOptions {
   ShapeKey longest_shape;

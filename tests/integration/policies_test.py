@@ -11,10 +11,11 @@ import pytest
 
 POLICIES = ["none", "full", "every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code",
             "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full",
-            "pudica:menu=keep+offload+full", "oracle"]
+            "pudica:menu=keep+offload+full", "sac", "sac:save=mm+gelu", "oracle"]
 CAPPED = "none (capped)"
 # Rivals that decide without knowing the peak may run out of memory; that is their result.
-MAY_RUN_OUT = {"every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code", CAPPED}
+MAY_RUN_OUT = {"every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code", "sac",
+               "sac:save=mm+gelu", CAPPED}
 HELD = [name for name in POLICIES if name != "none"]
 STEPS = 14
 DATA = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"]) / "data"
@@ -81,6 +82,18 @@ def test_full_needs_the_floor_and_recomputes_every_layer(run):
     assert run.policies["full"]["peak_bytes"] == run.result["floor_bytes"]
 
 
+def test_sac_holds_what_its_operators_made(train):
+    done = train(policy="none,full,sac,sac:save=gelu,sac:save=gelu+mm", steps=3, budget=1.0,
+                 batch=8, max_length=256)
+    assert done.code == 0, done.stderr
+    assert len(done.digests()) == 1
+    peaks = {name: policy["peak_bytes"] for name, policy in done.policies.items()}
+    assert peaks["full"] < peaks["sac:save=gelu"] < peaks["sac:save=gelu+mm"]
+    assert peaks["full"] < peaks["sac"] < done.result["keep_all_bytes"]
+    assert done.policies["sac"]["recomputed_calls_share"] == 1
+    assert all("addmm" in plan["reason"] for plan in done.plans("sac")["plans"])
+
+
 @pytest.mark.parametrize("name", ["pudica", "pudica:menu=keep+full", "oracle"])
 def test_it_recomputes_less_than_everything(run, name):
     assert 0 < run.policies[name]["recomputed_calls_share"] < 1
@@ -94,8 +107,10 @@ def test_times_are_given_in_terms_of_none(run):
     assert none["warmup_overhead_steps"] == 0
     for name, policy in run.policies.items():
         whole = policy["status"] == "ok"
-        for field in ("time_vs_none", "cpu_time_vs_none", "warmup_overhead_steps"):
+        for field in ("time_vs_none", "cpu_time_vs_none"):
             assert (policy[field] is not None) == whole, (name, field)
+        warm = policy["steps"] >= 10
+        assert (policy["warmup_overhead_steps"] is not None) == warm, name
 
 
 def test_only_what_plans_has_a_cache_and_plan_times(run):

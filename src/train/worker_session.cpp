@@ -92,6 +92,9 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   run.offload.host_bytes = Bytes(config->offload.host_bytes);
   run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
   run.policy = session->policy_;
+  const bool none = spec->name == "none";
+  run.plain = none && setup.none == NoneKind::kPlain;
+  if (run.plain) return begin(std::move(session), options, data, run);
   std::unique_ptr<std::ofstream> record;
   if (!setup.record_path.empty()) {
     record = std::make_unique<std::ofstream>(setup.record_path);
@@ -100,12 +103,18 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   session->recording_ =
       std::make_shared<RecordingPolicy>(session->policy_, "pudica-train", std::move(record));
   run.policy = session->recording_;
-  const bool limited = spec->name != "none" || setup.capped;
-  if (limited) {
+  if (!none || setup.none == NoneKind::kCapped) {
     run.budget_bytes = setup.budget_bytes;
     run.enforcement = Enforcement::kHard;
   }
   if (options.daemon && session->controller_) session->report_to_daemon(*config, run);
+  return begin(std::move(session), options, data, run);
+}
+
+Result<std::unique_ptr<WorkerSession>> WorkerSession::begin(std::unique_ptr<WorkerSession> session,
+                                                            const TrainOptions& options,
+                                                            const RunData& data,
+                                                            const RunSetup& run) {
   auto started = start_run(options, data, run);
   if (!started) return started.error();
   session->run_ = std::move(*started);
@@ -208,10 +217,12 @@ void WorkerSession::remember(const StepRow& row) {
 nlohmann::json WorkerSession::step(std::int64_t index) {
   StepRow row = run_->step(index);
   ++steps_done_;
-  const RecordingPolicy::Recomputed recomputed = recording_->take_recomputed();
-  row.recomputed_layers = recomputed.calls;
-  row.handle_seconds = recomputed.step_seconds;
-  row.recompute_seconds = recomputed.seconds;
+  if (recording_) {
+    const RecordingPolicy::Recomputed recomputed = recording_->take_recomputed();
+    row.recomputed_layers = recomputed.calls;
+    row.handle_seconds = recomputed.step_seconds;
+    row.recompute_seconds = recomputed.seconds;
+  }
   remember(row);
   if (controller_ && run_->last_report().plan) {
     row.cache_hit = !plan_ids_.insert(run_->last_report().plan->id).second;
@@ -236,7 +247,7 @@ Result<nlohmann::json> WorkerSession::finish() {
                      {"uses", use.uses},
                      {"reason", use.plan->reason}});
   }
-  reply["plans"] = std::move(plans);
+  reply["plans"] = recording_ ? std::move(plans) : json();
   if (controller_) {
     const ControllerSnapshot snapshot = controller_->snapshot();
     reply["cache"] = {{"hits", snapshot.cache_hits},

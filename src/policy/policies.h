@@ -59,12 +59,15 @@ std::unique_ptr<Policy> make_static_policy(StaticPolicyOptions options);
 
 struct OraclePolicyOptions {
   std::map<ShapeKey, StepCosts> costs;  // measured beforehand; every layer has 1 to 255 modes
-  double ample_fraction = 0.9;          // as ControllerOptions::ample_fraction
   PlannerOptions planner;
+
+  // Some layer may run a selective mode.
+  [[nodiscard]] bool has_selective() const;
 };
 
-// Perfect knowledge: the best plan for each shape from its own measured costs, with no margin. A
-// shape without costs, or a model with another number of layers: every layer recomputed.
+// Perfect knowledge: the best plan for each shape from its own measured costs, over all modes that
+// these have, with no margin, and without hooks once it has held. A shape without costs, or a model
+// with another number of layers: every layer recomputed.
 std::unique_ptr<Policy> make_oracle_policy(OraclePolicyOptions options);
 
 struct MimosePolicyOptions {

@@ -51,7 +51,6 @@ PolicyResult make_oracle(const PolicyInputs& inputs) {
   }
   OraclePolicyOptions options;
   options.costs = inputs.oracle_costs;
-  options.ample_fraction = inputs.controller.ample_fraction;
   options.planner = inputs.controller.planner;
   return std::shared_ptr<Policy>(make_oracle_policy(std::move(options)));
 }

@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "inspect/json.h"
 #include "policy/policy_factory.h"
+#include "train/menu_profile.h"
 #include "train/worker_profile.h"
 #include "train/worker_report.h"
 
@@ -26,7 +27,7 @@ Error file_error(const std::string& what, const std::string& path) {
 
 // What `static` and `oracle` must know beforehand, measured on a throw-away model.
 Result<void> measure_beforehand(const TrainOptions& options, const RunData& data,
-                                const PolicySpec& spec, PolicyInputs& inputs) {
+                                const PolicySpec& spec, const RunSetup& run, PolicyInputs& inputs) {
   if (spec.name == "static") {
     auto profiles = profile_shapes(options, data, largest_shapes(data));
     if (!profiles) return profiles.error();
@@ -39,11 +40,11 @@ Result<void> measure_beforehand(const TrainOptions& options, const RunData& data
       inputs.steady_base_bytes = profile.base_bytes;
     }
   } else if (spec.name == "oracle") {
-    auto profiles = profile_shapes(options, data, distinct_shapes(data));
-    if (!profiles) return profiles.error();
-    for (auto& [shape, profile] : *profiles) {
-      inputs.oracle_costs.emplace(shape, std::move(profile.costs));
-    }
+    const ControllerOptions& controller = inputs.controller;
+    auto costs = profile_menu(options, data, distinct_shapes(data),
+                              {controller.menu, run.menu_rules, run.offload, controller.predictor});
+    if (!costs) return costs.error();
+    inputs.oracle_costs = std::move(*costs);
   }
   return {};
 }
@@ -79,7 +80,10 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   if (!config) return config.error();
   PolicyInputs inputs;
   inputs.controller = controller_options(options, *config);
-  auto measured = measure_beforehand(options, data, *spec, inputs);
+  RunSetup run;
+  run.offload.host_bytes = Bytes(config->offload.host_bytes);
+  run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
+  auto measured = measure_beforehand(options, data, *spec, run, inputs);
   if (!measured) return measured.error();
   auto policy = make_policy(*spec, inputs);
   if (!policy) return policy.error();
@@ -88,9 +92,6 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   session->controller_ = std::dynamic_pointer_cast<Controller>(*policy);
   auto restored = session->restore_state();
   if (!restored) return restored.error();
-  RunSetup run;
-  run.offload.host_bytes = Bytes(config->offload.host_bytes);
-  run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
   run.policy = session->policy_;
   const bool none = spec->name == "none";
   run.plain = none && setup.none == NoneKind::kPlain;

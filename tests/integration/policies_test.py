@@ -98,7 +98,14 @@ def test_sac_holds_what_its_operators_made(train):
     assert all("addmm" in plan["reason"] for plan in done.plans("sac")["plans"])
 
 
-@pytest.mark.parametrize("name", ["pudica", "pudica:menu=keep+full", "oracle"])
+def test_the_oracle_uses_the_whole_menu_and_recomputes_least(run):
+    modes = {mode for plan in run.plans("oracle")["plans"] for mode in plan["modes"]}
+    assert any(mode.startswith("selective:") for mode in modes)
+    for name in ("full", "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full"):
+        assert run.policies["oracle"]["recomputed_share"] < run.policies[name]["recomputed_share"]
+
+
+@pytest.mark.parametrize("name", ["pudica", "pudica:menu=keep+full"])
 def test_it_recomputes_less_than_everything(run, name):
     assert 0 < run.policies[name]["recomputed_calls_share"] < 1
     assert (run.policies[name]["recomputed_share"]

@@ -146,6 +146,10 @@ class Policy {
   virtual void on_structure(const StepStructure& structure) = 0;
   // Whether plans may hold selective modes: then the hook layer finds the menus of classes.
   [[nodiscard]] virtual bool wants_menus() const { return false; }
+  // Layers of mode `full` hold what these operators made, which then do not run again: PyTorch's
+  // selective checkpointing. By name as MenuRules has them ("addmm", "_scaled_dot_product_*"); the
+  // same for as long as the policy lives.
+  [[nodiscard]] virtual std::vector<std::string> keep_operators() const { return {}; }
   virtual StepDecision begin_step(const StepContext& context) = 0;
   // Where the decision may change: the step's first layer is of this class, in the same context.
   // nullopt: the decision stays. What it decides on recording holds from the step's begin on.

@@ -200,6 +200,9 @@ Result<PolicyInputs> inputs_for(const PolicySpec& spec, const ControllerOptions&
                                 const RecordedModel& model) {
   PolicyInputs inputs;
   inputs.controller = options;
+  if (spec.name == "sac") {
+    return invalid_argument("a record does not tell what the operators of a layer made");
+  }
   if (spec.name == "static") {
     const auto range = model.range();
     if (!range) return range.error();

@@ -30,6 +30,9 @@ class RecordingPolicy final : public Policy {
   [[nodiscard]] std::string name() const override { return inner_->name(); }
   void on_structure(const StepStructure& structure) override;
   [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
+  [[nodiscard]] std::vector<std::string> keep_operators() const override {
+    return inner_->keep_operators();
+  }
   StepDecision begin_step(const StepContext& context) override {
     return inner_->begin_step(context);
   }

@@ -35,6 +35,9 @@ class ReportingPolicy final : public Policy {
   [[nodiscard]] std::string name() const override { return inner_->name(); }
   void on_structure(const StepStructure& structure) override;
   [[nodiscard]] bool wants_menus() const override { return inner_->wants_menus(); }
+  [[nodiscard]] std::vector<std::string> keep_operators() const override {
+    return inner_->keep_operators();
+  }
   StepDecision begin_step(const StepContext& context) override;
   std::optional<StepDecision> replan(const StepContext& context,
                                      std::uint16_t first_class) override;

@@ -1,4 +1,5 @@
 // `oracle`: the plan that perfect knowledge would choose, from costs measured at that very shape.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,9 +19,10 @@ using MemoKey = std::tuple<ShapeKey, Bytes, Bytes>;
 class OraclePolicy : public Policy {
  public:
   explicit OraclePolicy(OraclePolicyOptions options)
-      : options_(std::move(options)), planner_(make_planner(options_.planner)) {}
+      : options_(std::move(options)), planner_(make_planner(proving(options_.planner))) {}
 
   [[nodiscard]] std::string name() const override { return "oracle"; }
+  [[nodiscard]] bool wants_menus() const override { return options_.has_selective(); }
 
   void on_structure(const StepStructure& structure) override {
     if (structure.layers.size() == layers_) return;
@@ -43,6 +45,13 @@ class OraclePolicy : public Policy {
  private:
   static constexpr std::size_t kMemoCapacity = 4096;
 
+  // A plan is made once a shape, and may take its time to be proven the best.
+  static PlannerOptions proving(PlannerOptions options) {
+    options.good_enough_gap = 1e-9;
+    options.proof_states = std::max(options.proof_states, 1 << 16);
+    return options;
+  }
+
   Plan plan_for(const StepContext& context) {
     const auto costs = options_.costs.find(context.shape);
     if (costs == options_.costs.end()) {
@@ -60,8 +69,10 @@ class OraclePolicy : public Policy {
     }
     PlanRequest request;
     request.context = context;
-    request.ample_fraction = options_.ample_fraction;
+    // What is known needs no room for errors: without hooks as soon as a plan has held.
+    request.ample_fraction = 1;
     Plan plan = build_plan(*planner_, costs->second, request, {}).plan;
+    plan.revocable_until_held = context.budget_bytes > Bytes(0);
     plan.reason = "policy oracle: " + plan.reason;
     return plan;
   }
@@ -74,6 +85,17 @@ class OraclePolicy : public Policy {
 };
 
 }  // namespace
+
+bool OraclePolicyOptions::has_selective() const {
+  const auto is_selective = [](const LayerModeCosts& mode) {
+    return mode.mode.kind == Mode::Kind::kSelective;
+  };
+  return std::ranges::any_of(costs, [&](const auto& of_shape) {
+    return std::ranges::any_of(of_shape.second.layers, [&](const LayerCosts& layer) {
+      return std::ranges::any_of(layer.modes, is_selective);
+    });
+  });
+}
 
 std::unique_ptr<Policy> make_oracle_policy(OraclePolicyOptions options) {
   return std::make_unique<OraclePolicy>(std::move(options));

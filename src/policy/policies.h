@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "policy/policy_spec.h"
 #include "pudica/bytes.h"
@@ -34,6 +36,14 @@ std::unique_ptr<Policy> make_sqrt_policy();
 // Keeps everything revocably and learns nothing: memory pressure alone decides what is recomputed.
 std::unique_ptr<Policy> make_reactive_policy();
 
+// What PyTorch's documentation of selective checkpointing saves: results of matrix products (and of
+// convolutions, which are some) and of attention.
+const std::vector<std::string>& products_and_attention();
+
+// Recomputes every layer, but for what these operators made (names as Policy::keep_operators has
+// them): PyTorch's selective activation checkpointing. Whatever the shape and the budget.
+std::unique_ptr<Policy> make_sac_policy(std::vector<std::string> operators);
+
 struct StaticPolicyOptions {
   ShapeKey longest_shape;
   StepCosts costs;  // measured at longest_shape; every layer has 1 to 255 modes
@@ -49,12 +59,15 @@ std::unique_ptr<Policy> make_static_policy(StaticPolicyOptions options);
 
 struct OraclePolicyOptions {
   std::map<ShapeKey, StepCosts> costs;  // measured beforehand; every layer has 1 to 255 modes
-  double ample_fraction = 0.9;          // as ControllerOptions::ample_fraction
   PlannerOptions planner;
+
+  // Some layer may run a selective mode.
+  [[nodiscard]] bool has_selective() const;
 };
 
-// Perfect knowledge: the best plan for each shape from its own measured costs, with no margin. A
-// shape without costs, or a model with another number of layers: every layer recomputed.
+// Perfect knowledge: the best plan for each shape from its own measured costs, over all modes that
+// these have, with no margin, and without hooks once it has held. A shape without costs, or a model
+// with another number of layers: every layer recomputed.
 std::unique_ptr<Policy> make_oracle_policy(OraclePolicyOptions options);
 
 struct MimosePolicyOptions {

@@ -51,7 +51,6 @@ PolicyResult make_oracle(const PolicyInputs& inputs) {
   }
   OraclePolicyOptions options;
   options.costs = inputs.oracle_costs;
-  options.ample_fraction = inputs.controller.ample_fraction;
   options.planner = inputs.controller.planner;
   return std::shared_ptr<Policy>(make_oracle_policy(std::move(options)));
 }
@@ -77,6 +76,10 @@ PolicyResult make_policy(const PolicySpec& spec, const PolicyInputs& inputs) {
   if (spec.name == "full") return std::shared_ptr<Policy>(make_full_policy());
   if (spec.name == "every_n") return std::shared_ptr<Policy>(make_every_n_policy(spec.every_n));
   if (spec.name == "sqrt") return std::shared_ptr<Policy>(make_sqrt_policy());
+  if (spec.name == "sac") {
+    return std::shared_ptr<Policy>(
+        make_sac_policy(spec.sac_save.empty() ? products_and_attention() : spec.sac_save));
+  }
   if (spec.name == "reactive") return std::shared_ptr<Policy>(make_reactive_policy());
   if (spec.name == "static") return make_static(inputs);
   if (spec.name == "oracle") return make_oracle(inputs);

@@ -94,12 +94,33 @@ bool store_n(PolicySpec& spec, std::string_view value) {
   return true;
 }
 
+// An operator that is not torch's own is written as torch.ops has it, "my.scale": options end at a
+// colon.
+bool store_save(PolicySpec& spec, std::string_view value) {
+  constexpr std::string_view kNameCharacters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+  spec.sac_save.clear();
+  for (const std::string_view part : split(value, '+')) {
+    const std::string_view name = part.ends_with('*') ? part.substr(0, part.size() - 1) : part;
+    const std::size_t point = name.find('.');
+    const bool one_point = point == std::string_view::npos || name.rfind('.') == point;
+    if (name.empty() || point == 0 || !one_point) return false;
+    if (name.find_first_not_of(kNameCharacters) != std::string_view::npos) return false;
+    std::string& saved = spec.sac_save.emplace_back(part);
+    if (point != std::string_view::npos) saved.replace(point, 1, "::");
+  }
+  return true;
+}
+
 const std::vector<Grammar>& grammars() {
   static const std::vector<Grammar> all{
       {"none", {}},
       {"full", {}},
       {"every_n", {{"n", "a whole number of at least 1", store_n}}},
       {"sqrt", {}},
+      {"sac",
+       {{"save", "names of operators, as addmm or _scaled_dot_product_*, joined by '+'",
+         store_save}}},
       {"static", {}},
       {"mimose",
        {{"rule", "paper or code", store_rule},

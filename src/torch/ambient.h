@@ -1,32 +1,25 @@
 // Ambient: the thread's state that a layer's forward depends on beside its inputs.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
 #include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/Tensor.h>
-#include <ATen/core/MT19937RNGEngine.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include "torch/global_flags.h"
+#include "torch/random_state.h"
 
 namespace pudica::hooks {
 
 // Random state (CPU, and one CUDA device where the layer runs there), autocast state, modes that
-// change what Python's functions do, and what of the process chooses kernels. The CPU
-// generator is copied by value: no tensor, no allocation through the metered allocator.
+// change what Python's functions do, and what of the process chooses kernels.
 class Ambient {
  public:
   static Ambient capture(c10::Device device);
   // Makes this the thread's state.
   void apply() const;
-  // What was captured drew no random number of the CPU's since: its state is not put back. It is
-  // the process's, and other threads may draw meanwhile.
-  void forget_unused_random_state();
-  void forget_random_state() { cpu_engine_.reset(); }
-  [[nodiscard]] bool has_random_state() const { return cpu_engine_.has_value(); }
+  void forget_unused_random_state() { random_.forget_unused(); }
+  void forget_random_state() { random_.forget(); }
+  [[nodiscard]] bool has_random_state() const { return random_.is_known(); }
   [[nodiscard]] const GlobalFlags& flags() const { return flags_; }
   [[nodiscard]] bool autocast() const { return autocast_[0].enabled || autocast_[1].enabled; }
 
@@ -36,12 +29,8 @@ class Ambient {
     c10::ScalarType dtype = c10::ScalarType::Undefined;
   };
 
-  c10::Device device_ = c10::Device(c10::DeviceType::CPU);
-  std::optional<at::mt19937> cpu_engine_;  // none: not to be put back
-  std::optional<float> next_float_normal_;
-  std::optional<double> next_double_normal_;
-  at::Tensor device_random_state_;  // CUDA only: seed and offset, 16 bytes
-  Autocast autocast_[2];            // CPU, CUDA
+  RandomState random_;
+  Autocast autocast_[2];  // CPU, CUDA
   bool autocast_cache_ = true;
   at::impl::PythonTorchFunctionTLS function_modes_;
   GlobalFlags flags_;

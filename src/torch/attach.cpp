@@ -144,6 +144,13 @@ Result<std::unique_ptr<Handle>> attach(AttachOptions options) {
                             "'; expected the name of an operator that torch knows, such as "
                             "aten::addmm, or its beginning and a *");
   }
+  const MenuRules kept{options.policy->keep_operators(), {}};
+  if (const auto rule = hooks::rule_without_operator(kept)) {
+    return invalid_argument("policy '" + options.policy->name() + "' is to hold the results of '" +
+                            *rule +
+                            "'; expected the name of an operator that torch knows, such as "
+                            "aten::addmm, or its beginning and a *");
+  }
   const auto device = install_meter(options.device);
   if (!device) return device.error();
   options.device = *device;

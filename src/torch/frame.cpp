@@ -153,8 +153,10 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
   }
   begin_tape(inputs);
   begin_offload();
+  begin_results(inputs);
   OperatorObserver* operators = tape_.get();
   if (operators == nullptr) operators = writes_.get();
+  if (operators == nullptr) operators = results_.get();
   open_part_ = std::make_unique<OpenPart>(shared_from_this(), operators);
 }
 
@@ -164,6 +166,7 @@ void Frame::end_part(const std::vector<at::Tensor>& outputs) {
   if (tape_) {
     for (const at::Tensor& output : outputs) tape_->escape(output);
   }
+  if (results_) results_->end_forward();
   remember_outputs(outputs);
 }
 
@@ -180,6 +183,7 @@ void Frame::abort_part() noexcept {
     }
   }
   tape_.reset();
+  results_.reset();
   early_slots_.clear();
   while (!early_copies_.empty()) drop_early(early_copies_.back().slot);
 }

@@ -17,6 +17,7 @@
 #include "torch/class_menu.h"
 #include "torch/forwarding_engine.h"
 #include "torch/host_tier.h"
+#include "torch/kept_results.h"
 #include "torch/offload_habit.h"
 #include "torch/tape.h"
 #include "torch/work_clock.h"
@@ -66,6 +67,9 @@ struct FrameOptions {
   std::int32_t layer = -1;
   std::uint16_t layer_class = 0;
   double expected_recompute_us = 0;  // for the order of revocation
+  // Of a frame that does not store: operators whose results are held, and which do not run again.
+  // Null: none.
+  KeptResults::Names keep_operators;
   // A kept frame is run again as soon as it ends, and what it saves compared, before any frame of
   // its class may rely on that.
   bool on_trial = false;
@@ -212,6 +216,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<Input> hold_inputs(const std::vector<at::Tensor>& inputs) const;
   void remember_outputs(const std::vector<at::Tensor>& outputs);
   void recompute();
+  void begin_results(const std::vector<at::Tensor>& inputs);
   // The last part's outputs.
   std::vector<at::Tensor> rerun_parts(SaveMode& mode);
   void try_rerun();
@@ -288,7 +293,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::unique_ptr<OpenPart> open_part_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> previous_outputs_;
   std::vector<Slot> slots_;
-  int touched_task_ = kNoTask;  // the graph task that has unpacked from this frame
+  int touched_task_ = kNoTask;            // the graph task that has unpacked from this frame
+  std::unique_ptr<KeptResults> results_;  // null: none are held
   std::unique_ptr<Tape> tape_;
   std::shared_ptr<const ClassMenu> menu_;
   bool recovering_ = false;

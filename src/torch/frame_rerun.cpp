@@ -1,14 +1,17 @@
 // The frame's first strategy: its functions run again and fill the slots.
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "pudica/torch.h"
 #include "torch/frame.h"
 #include "torch/frame_versions.h"
+#include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
 namespace {
@@ -109,6 +112,15 @@ void Frame::refill(std::size_t index, const at::Tensor& tensor) {
   if (!slot.dead) slot.tensor = tensor.tensor_data();
 }
 
+// Layers that are run again as one begin from the first one's inputs alone: nothing else is held.
+void Frame::begin_results(const std::vector<at::Tensor>& inputs) {
+  results_.reset();
+  const bool held = options_.keep_operators && !options_.store && parts_.size() == 1;
+  if (!held || !tape_available()) return;
+  results_ = std::make_unique<KeptResults>(options_.keep_operators, options_.device);
+  results_->begin_forward(inputs);
+}
+
 std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
   std::vector<at::Tensor> outputs;
   for (Part& part : parts_) {
@@ -126,6 +138,12 @@ std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
     const BufferGuard buffers(part.buffers);
     const AmbientGuard ambient(part.ambient, options_.device);
     const SaveModeGuard guard(&mode);
+    std::optional<TapeGuard> answering;
+    if (results_) {
+      const bool once = !torch::autograd::get_current_graph_task_keep_graph();
+      results_->begin_rerun(inputs, once);
+      answering.emplace(results_.get());
+    }
     outputs = part.function(inputs);
   }
   return outputs;
@@ -165,6 +183,8 @@ void Frame::recompute() {
                              std::to_string(slots_.size()) + " in the forward";
     fail_deviating(what);
   }
+  // What the rerun did not come to is not asked for any more.
+  if (results_ && !torch::autograd::get_current_graph_task_keep_graph()) results_.reset();
   guard.done = true;
 }
 

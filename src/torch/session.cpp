@@ -37,6 +37,11 @@ Session::Session(AttachOptions options, Meter& meter)
       claim_(std::make_shared<std::atomic<bool>>(false)) {
   residents_.add(options_.parameters);
   set_budget(options_.budget_bytes);
+  contain("the policy's keep_operators", [this] {
+    auto names = options_.policy->keep_operators();
+    if (names.empty()) return;
+    keep_operators_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  });
   if (host_clock_.is_set()) return;
   contain("the device's clock", [this] { clock_ = make_device_clock(options_.device); });
 }

@@ -217,6 +217,7 @@ class Session final : public Handle {
   Meter& meter_;
   std::shared_ptr<Registry> registry_;
   std::shared_ptr<StepState> state_;
+  KeptResults::Names keep_operators_;  // the policy's; null: none
   Residents residents_;
   bool attached_ = true;
   std::int64_t failures_ = 0;

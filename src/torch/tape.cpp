@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "torch/random_state.h"
 #include "torch/tape_dispatch.h"
 #include "torch/work_clock.h"
 
@@ -27,27 +26,6 @@ at::Tensor without_storage(const at::Tensor& tensor) {
   shell->set_storage_keep_dtype(*nothing);
   return at::Tensor(std::move(shell));
 }
-
-// Enough of the generators' state to see that an operator drew from one.
-struct RandomState {
-  int left = 0;
-  std::uint32_t next = 0;
-  std::uint32_t first = 0;
-  std::uint32_t second = 0;
-  std::uint64_t device_offset = 0;
-
-  static RandomState now(c10::Device device) {
-    static auto* const generator =
-        at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
-    const at::mt19937_data_pod engine = generator->engine().data();
-    RandomState state{engine.left_, engine.next_, engine.state_[0], engine.state_[1], 0};
-    if (device.is_cuda()) {
-      state.device_offset = at::globalContext().defaultGenerator(device).get_offset();
-    }
-    return state;
-  }
-  bool operator==(const RandomState&) const = default;
-};
 
 }  // namespace
 
@@ -197,12 +175,12 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
     check_writes(entry);
   }
-  const RandomState before = RandomState::now(device_);
+  const RandomMark before = RandomMark::now(device_);
   const double seconds = run_now(op, keys, stack);
   Entry& entry = entries_[index(number)];
   entry.seconds = seconds;
   total_seconds_ += seconds;
-  entry.random = random || !(before == RandomState::now(device_));
+  entry.random = random || !(before == RandomMark::now(device_));
   bool matters = false;
   for (const Reference& reference : entry.references) {
     if (!reference.written) continue;

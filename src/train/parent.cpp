@@ -217,22 +217,24 @@ std::optional<Failure> Parent::resolve_budget(const Calibration& calibration) {
 
 json Parent::setup_command(const std::string& policy) const {
   const bool off = switched_off();  // then every policy trains as `none`, and nothing is learnt
-  const bool capped = policy == kCappedName && !off;
+  const bool beside_none = policy == kMeteredName || policy == kCappedName;
   json command = {{"cmd", "setup"},
-                  {"policy", capped || off ? "none" : policy},
+                  {"policy", beside_none || off ? "none" : policy},
                   {"budget_bytes", run_.budget.count()},
-                  {"capped", capped}};
+                  {"none", "plain"}};
   if (off) return command;
+  if (beside_none) command["none"] = policy == kCappedName ? "capped" : "metered";
   command["floor_bytes"] = run_.floor.count();
   command["keep_all_bytes"] = run_.keep_all.count();
-  // One owner of each file: the first `pudica`, else (of the record) the first policy.
+  // One owner of each file: the first `pudica`, else (of the record) the first that has a handle.
   const auto& names = options_.policies;
   const auto planner = std::find_if(names.begin(), names.end(), is_pudica);
   if (planner != names.end() && *planner == policy) {
     if (!options_.state.empty()) command["state"] = options_.state;
     if (!state_file_.empty()) command["state_file"] = state_file_;
   }
-  const auto& recorded = planner != names.end() ? *planner : names.front();
+  const std::string first = names.front() == "none" ? kMeteredName : names.front();
+  const std::string recorded = planner != names.end() ? *planner : first;
   if (!options_.record.empty() && recorded == policy) command["record"] = options_.record;
   return command;
 }
@@ -240,7 +242,7 @@ json Parent::setup_command(const std::string& policy) const {
 std::optional<Failure> Parent::start_lanes() {
   std::vector<std::string> names = options_.policies;
   const auto none = std::find(names.begin(), names.end(), "none");
-  if (none != names.end()) names.insert(none + 1, kCappedName);
+  if (none != names.end()) names.insert(none + 1, {kMeteredName, kCappedName});
   for (const auto& name : names) {
     run_.policies.push_back({});
     run_.policies.back().name = name;

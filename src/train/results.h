@@ -48,12 +48,14 @@ enum class PolicyStatus : std::uint8_t { kOk, kOom, kFailed, kInterrupted };
 
 std::string to_string(PolicyStatus status);
 
-// The row `none` held to the budget, beside `none` itself.
+// Rows beside `none`, which is plain LibTorch: keeping everything under a handle and its meter, and
+// the same held to the budget.
+inline constexpr const char* kMeteredName = "none (metered)";
 inline constexpr const char* kCappedName = "none (capped)";
 
 // Everything that came from one policy's worker.
 struct PolicyResult {
-  std::string name;  // as given, or kCappedName
+  std::string name;  // as given, kMeteredName or kCappedName
   PolicyStatus status = PolicyStatus::kOk;
   std::string detail;  // why it is not ok, in words
   std::vector<StepRow> rows;

@@ -186,8 +186,8 @@ std::string Progress::line(const std::string& policy, const StepRow& row, std::i
         static_cast<std::size_t>(kBarColumns * done / std::max<std::int64_t>(1, steps));
     text = "[" + std::string(filled, '#') + std::string(kBarColumns - filled, '.') + "] ";
   }
-  text += fmt::format("step {}/{}  loss {:.3f}  {}  {}", done, steps, row.loss, policy,
-                      format_bytes(row.peak));
+  text += fmt::format("step {}/{}  loss {:.3f}  {}", done, steps, row.loss, policy);
+  if (row.peak.count() > 0) text += "  " + format_bytes(row.peak);
   if (row.budget.count() > 0) {
     const auto share =
         static_cast<double>(row.peak.count()) / static_cast<double>(row.budget.count());

@@ -114,7 +114,9 @@ class Worker {
     SessionSetup setup;
     setup.policy = command.value("policy", "");
     setup.budget_bytes = Bytes(command.value("budget_bytes", std::int64_t{0}));
-    setup.capped = command.value("capped", false);
+    const std::string none = command.value("none", "plain");
+    if (none == "metered") setup.none = NoneKind::kMetered;
+    if (none == "capped") setup.none = NoneKind::kCapped;
     setup.state_path = command.value("state", "");
     setup.state_file = command.value("state_file", "");
     setup.record_path = command.value("record", "");

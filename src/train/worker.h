@@ -6,12 +6,13 @@
 //         "config_budget":"...","config_state_file":"..."}
 //     The largest peaks over the run's batches. `config_budget` and `config_state_file` only where
 //     the configuration file names one.
-//   {"cmd":"setup","policy":"pudica:menu=keep+full","budget_bytes":N,"capped":false,
+//   {"cmd":"setup","policy":"pudica:menu=keep+full","budget_bytes":N,"none":"plain",
 //    "state":"FILE","state_file":"FILE","record":"FILE","floor_bytes":N,"keep_all_bytes":N}
 //     -> {"ok":true,"daemon":{"registered":true,"id":"...","reason":"..."}|null}
-//     `capped`: `none` held to the budget all the same. `state` (--state), `state_file` (the
-//     configuration's) and `record` may be absent: only one worker of a run has them. `daemon`: how
-//     the registration went; null where the run does not register.
+//     `none`: of that policy, whether it trains "plain", "metered" or "capped" (worker_session.h).
+//     `state` (--state), `state_file` (the configuration's) and `record` may be absent: only one
+//     worker of a run has them. `daemon`: how the registration went; null where the run does not
+//     register.
 //   {"cmd":"step","i":N}
 //     -> a StepRow (results.h) as JSON, of the run's batch N
 //   {"cmd":"finish"}

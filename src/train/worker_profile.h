@@ -1,5 +1,5 @@
 // What a step costs at a shape, measured beforehand with every layer kept and with every layer
-// `full`: for the budget's ends, for `static` and for `oracle`.
+// `full`: for the budget's ends and for `static`.
 #pragma once
 
 #include <map>

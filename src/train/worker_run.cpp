@@ -72,10 +72,10 @@ class RunImpl final : public TrainingRun {
     row.shape = batch.shape.to_string();
     const Stopwatch watch;
     optimizer_->zero_grad();
-    handle_->begin_step(batch.shape);
+    if (handle_) handle_->begin_step(batch.shape);
     row.loss = forward_and_backward(tokens);
     optimizer_->step();
-    report_ = handle_->end_step();
+    if (handle_) report_ = handle_->end_step();
     synchronize();
     row.seconds = watch.seconds();
     row.cpu_seconds = watch.cpu_seconds();
@@ -92,13 +92,16 @@ class RunImpl final : public TrainingRun {
  private:
   double forward_and_backward(const TokenBatch& tokens) {
     const TensorBatch batch = to_tensors(tokens, device_);
-    const at::Tensor loss =
-        model_->loss(batch, [this](std::int64_t index, const LayerFunction& function,
-                                   std::vector<at::Tensor> inputs, const std::string& layer_class) {
-          return handle_->layer(index, function, std::move(inputs), LayerOptions{layer_class, {}});
-        });
+    const at::Tensor loss = model_->loss(batch, handle_ ? handled_runner() : plain_runner());
     loss.backward();
     return loss.item<double>();
+  }
+
+  LayerRunner handled_runner() {
+    return [this](std::int64_t index, const LayerFunction& function, std::vector<at::Tensor> inputs,
+                  const std::string& layer_class) {
+      return handle_->layer(index, function, std::move(inputs), LayerOptions{layer_class, {}});
+    };
   }
 
   // Waits for the device, so that the clock covers the step's work.
@@ -127,7 +130,7 @@ class RunImpl final : public TrainingRun {
   c10::Device device_;
   std::unique_ptr<Model> model_;
   std::optional<torch::optim::AdamW> optimizer_;
-  std::unique_ptr<Handle> handle_;
+  std::unique_ptr<Handle> handle_;  // null: plain
   StepReport report_;
 };
 
@@ -146,9 +149,11 @@ Result<RunData> load_run_data(const TrainOptions& options) {
 
 Result<std::unique_ptr<TrainingRun>> start_run(const TrainOptions& options, const RunData& data,
                                                const RunSetup& setup) {
-  const auto device = install_meter(c10::Device(options.device));  // before the parameters
-  if (!device) return device.error();
   at::set_num_threads(static_cast<int>(options.threads));
+  const c10::Device asked(options.device);
+  if (setup.plain) return std::unique_ptr<TrainingRun>(new RunImpl(options, data, asked));
+  const auto device = install_meter(asked);  // before the parameters
+  if (!device) return device.error();
   auto run = std::make_unique<RunImpl>(options, data, *device);
   auto attached = run->attach_handle(setup);
   if (!attached) return attached.error();

@@ -34,6 +34,7 @@ struct RunSetup {
   std::function<std::optional<Bytes>()> next_budget;  // as AttachOptions::next_budget
   OffloadOptions offload;                             // likewise
   MenuRules menu_rules;                               // likewise
+  bool plain = false;  // no handle and no meter: the rest means nothing, nothing is measured
 };
 
 // Trains from the seed on. Only one lives at a time in a process (one handle a device). Not

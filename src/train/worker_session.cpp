@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "inspect/json.h"
 #include "policy/policy_factory.h"
+#include "train/menu_profile.h"
 #include "train/worker_profile.h"
 #include "train/worker_report.h"
 
@@ -26,7 +27,7 @@ Error file_error(const std::string& what, const std::string& path) {
 
 // What `static` and `oracle` must know beforehand, measured on a throw-away model.
 Result<void> measure_beforehand(const TrainOptions& options, const RunData& data,
-                                const PolicySpec& spec, PolicyInputs& inputs) {
+                                const PolicySpec& spec, const RunSetup& run, PolicyInputs& inputs) {
   if (spec.name == "static") {
     auto profiles = profile_shapes(options, data, largest_shapes(data));
     if (!profiles) return profiles.error();
@@ -39,11 +40,11 @@ Result<void> measure_beforehand(const TrainOptions& options, const RunData& data
       inputs.steady_base_bytes = profile.base_bytes;
     }
   } else if (spec.name == "oracle") {
-    auto profiles = profile_shapes(options, data, distinct_shapes(data));
-    if (!profiles) return profiles.error();
-    for (auto& [shape, profile] : *profiles) {
-      inputs.oracle_costs.emplace(shape, std::move(profile.costs));
-    }
+    const ControllerOptions& controller = inputs.controller;
+    auto costs = profile_menu(options, data, distinct_shapes(data),
+                              {controller.menu, run.menu_rules, run.offload, controller.predictor});
+    if (!costs) return costs.error();
+    inputs.oracle_costs = std::move(*costs);
   }
   return {};
 }
@@ -79,7 +80,10 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   if (!config) return config.error();
   PolicyInputs inputs;
   inputs.controller = controller_options(options, *config);
-  auto measured = measure_beforehand(options, data, *spec, inputs);
+  RunSetup run;
+  run.offload.host_bytes = Bytes(config->offload.host_bytes);
+  run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
+  auto measured = measure_beforehand(options, data, *spec, run, inputs);
   if (!measured) return measured.error();
   auto policy = make_policy(*spec, inputs);
   if (!policy) return policy.error();
@@ -88,10 +92,10 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   session->controller_ = std::dynamic_pointer_cast<Controller>(*policy);
   auto restored = session->restore_state();
   if (!restored) return restored.error();
-  RunSetup run;
-  run.offload.host_bytes = Bytes(config->offload.host_bytes);
-  run.menu_rules = {config->planner.keep_operators, config->planner.recompute_operators};
   run.policy = session->policy_;
+  const bool none = spec->name == "none";
+  run.plain = none && setup.none == NoneKind::kPlain;
+  if (run.plain) return begin(std::move(session), options, data, run);
   std::unique_ptr<std::ofstream> record;
   if (!setup.record_path.empty()) {
     record = std::make_unique<std::ofstream>(setup.record_path);
@@ -100,12 +104,18 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::start(const TrainOptions& 
   session->recording_ =
       std::make_shared<RecordingPolicy>(session->policy_, "pudica-train", std::move(record));
   run.policy = session->recording_;
-  const bool limited = spec->name != "none" || setup.capped;
-  if (limited) {
+  if (!none || setup.none == NoneKind::kCapped) {
     run.budget_bytes = setup.budget_bytes;
     run.enforcement = Enforcement::kHard;
   }
   if (options.daemon && session->controller_) session->report_to_daemon(*config, run);
+  return begin(std::move(session), options, data, run);
+}
+
+Result<std::unique_ptr<WorkerSession>> WorkerSession::begin(std::unique_ptr<WorkerSession> session,
+                                                            const TrainOptions& options,
+                                                            const RunData& data,
+                                                            const RunSetup& run) {
   auto started = start_run(options, data, run);
   if (!started) return started.error();
   session->run_ = std::move(*started);
@@ -208,10 +218,12 @@ void WorkerSession::remember(const StepRow& row) {
 nlohmann::json WorkerSession::step(std::int64_t index) {
   StepRow row = run_->step(index);
   ++steps_done_;
-  const RecordingPolicy::Recomputed recomputed = recording_->take_recomputed();
-  row.recomputed_layers = recomputed.calls;
-  row.handle_seconds = recomputed.step_seconds;
-  row.recompute_seconds = recomputed.seconds;
+  if (recording_) {
+    const RecordingPolicy::Recomputed recomputed = recording_->take_recomputed();
+    row.recomputed_layers = recomputed.calls;
+    row.handle_seconds = recomputed.step_seconds;
+    row.recompute_seconds = recomputed.seconds;
+  }
   remember(row);
   if (controller_ && run_->last_report().plan) {
     row.cache_hit = !plan_ids_.insert(run_->last_report().plan->id).second;
@@ -236,7 +248,7 @@ Result<nlohmann::json> WorkerSession::finish() {
                      {"uses", use.uses},
                      {"reason", use.plan->reason}});
   }
-  reply["plans"] = std::move(plans);
+  reply["plans"] = recording_ ? std::move(plans) : json();
   if (controller_) {
     const ControllerSnapshot snapshot = controller_->snapshot();
     reply["cache"] = {{"hits", snapshot.cache_hits},

@@ -1,6 +1,7 @@
 // WorkerSession: one policy's run from setup to finish, with its state file and its record.
 #pragma once
 
+#include <cstdint>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -19,10 +20,14 @@
 
 namespace pudica::train {
 
+// How `none` trains: plain LibTorch, with nothing of ours in the process; under a handle and its
+// meter; or so and held to the budget.
+enum class NoneKind : std::uint8_t { kPlain, kMetered, kCapped };
+
 struct SessionSetup {
   std::string policy;
   Bytes budget_bytes{0};
-  bool capped = false;     // `none` held to the budget all the same
+  NoneKind none = NoneKind::kPlain;
   std::string state_path;  // --state
   std::string
       state_file;  // the configuration's, where there is no --state or it does not exist yet
@@ -66,6 +71,9 @@ class WorkerSession {
   WorkerSession(const TrainOptions& options, SessionSetup setup)
       : options_(options), setup_(std::move(setup)) {}
 
+  static Result<std::unique_ptr<WorkerSession>> begin(std::unique_ptr<WorkerSession> session,
+                                                      const TrainOptions& options,
+                                                      const RunData& data, const RunSetup& run);
   [[nodiscard]] std::string fingerprint() const;
   Result<void> restore_state();
   // True: the file is there and its state was taken.
@@ -78,7 +86,7 @@ class WorkerSession {
   SessionSetup setup_;
   std::shared_ptr<Policy> policy_;
   std::shared_ptr<Controller> controller_;      // null for policies that are not `pudica`
-  std::shared_ptr<RecordingPolicy> recording_;  // around policy_
+  std::shared_ptr<RecordingPolicy> recording_;  // around policy_; null: plain
   std::shared_ptr<ReportingPolicy> reporting_;  // null: the run does not register
   std::unique_ptr<TrainingRun> run_;
   bool has_state_ = false;

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import uuid
 
@@ -56,7 +57,7 @@ class Run:
         return rows
 
     def plans(self, policy):
-        name = policy.replace(":", "_").replace(" ", "_")
+        name = re.sub(r"[^-\w.+=]+", "_", policy).strip("_")
         return json.loads((self.out / f"plans-{name}.json").read_text())
 
     def digests(self, *statuses):

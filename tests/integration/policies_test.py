@@ -11,10 +11,11 @@ import pytest
 
 POLICIES = ["none", "full", "every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code",
             "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full",
-            "pudica:menu=keep+offload+full", "oracle"]
-CAPPED = "none (capped)"
+            "pudica:menu=keep+offload+full", "sac", "sac:save=mm+gelu", "oracle"]
+METERED, CAPPED = "none (metered)", "none (capped)"
 # Rivals that decide without knowing the peak may run out of memory; that is their result.
-MAY_RUN_OUT = {"every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code", CAPPED}
+MAY_RUN_OUT = {"every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code", "sac",
+               "sac:save=mm+gelu", CAPPED}
 HELD = [name for name in POLICIES if name != "none"]
 STEPS = 14
 DATA = pathlib.Path(os.environ["PUDICA_SOURCE_DIR"]) / "data"
@@ -32,8 +33,8 @@ def test_result_has_the_documented_fields(run, result_validator):
     result_validator.validate(run.result)
 
 
-def test_every_policy_has_a_row_and_none_a_capped_one(run):
-    assert list(run.policies) == ["none", CAPPED, *POLICIES[1:]]
+def test_every_policy_has_a_row_and_none_a_metered_and_a_capped_one(run):
+    assert list(run.policies) == ["none", METERED, CAPPED, *POLICIES[1:]]
     assert [policy["name"] for policy in run.result["policies"]] == list(run.policies)
 
 
@@ -67,10 +68,14 @@ def test_it_stays_within_the_budget(run, name):
     assert policy["budget_used"] <= 1
 
 
-def test_none_keeps_everything_and_its_capped_row_does_not_fit(run):
-    assert run.policies["none"]["peak_bytes"] == run.result["keep_all_bytes"]
-    assert run.policies["none"]["recomputed_share"] == 0
-    assert run.policies["none"]["recomputed_calls_share"] == 0
+def test_none_is_plain_and_its_metered_row_keeps_everything(run):
+    none, metered = run.policies["none"], run.policies[METERED]
+    for field in ("peak_bytes", "budget_used", "recomputed_share", "recomputed_calls_share"):
+        assert none[field] is None, "there is no handle that could tell, and no meter"
+    assert not (run.out / "plans-none.json").exists()
+    assert metered["status"] == "ok" and metered["params_sha256"] == none["params_sha256"]
+    assert metered["peak_bytes"] == run.result["keep_all_bytes"]
+    assert metered["recomputed_share"] == metered["recomputed_calls_share"] == 0
     assert run.policies[CAPPED]["status"] == "oom"
 
 
@@ -81,7 +86,26 @@ def test_full_needs_the_floor_and_recomputes_every_layer(run):
     assert run.policies["full"]["peak_bytes"] == run.result["floor_bytes"]
 
 
-@pytest.mark.parametrize("name", ["pudica", "pudica:menu=keep+full", "oracle"])
+def test_sac_holds_what_its_operators_made(train):
+    done = train(policy="none,full,sac,sac:save=gelu,sac:save=gelu+mm", steps=3, budget=1.0,
+                 batch=8, max_length=256)
+    assert done.code == 0, done.stderr
+    assert len(done.digests()) == 1
+    peaks = {name: policy["peak_bytes"] for name, policy in done.policies.items()}
+    assert peaks["full"] < peaks["sac:save=gelu"] < peaks["sac:save=gelu+mm"]
+    assert peaks["full"] < peaks["sac"] < done.result["keep_all_bytes"]
+    assert done.policies["sac"]["recomputed_calls_share"] == 1
+    assert all("addmm" in plan["reason"] for plan in done.plans("sac")["plans"])
+
+
+def test_the_oracle_uses_the_whole_menu_and_recomputes_least(run):
+    modes = {mode for plan in run.plans("oracle")["plans"] for mode in plan["modes"]}
+    assert any(mode.startswith("selective:") for mode in modes)
+    for name in ("full", "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full"):
+        assert run.policies["oracle"]["recomputed_share"] < run.policies[name]["recomputed_share"]
+
+
+@pytest.mark.parametrize("name", ["pudica", "pudica:menu=keep+full"])
 def test_it_recomputes_less_than_everything(run, name):
     assert 0 < run.policies[name]["recomputed_calls_share"] < 1
     assert (run.policies[name]["recomputed_share"]
@@ -94,8 +118,10 @@ def test_times_are_given_in_terms_of_none(run):
     assert none["warmup_overhead_steps"] == 0
     for name, policy in run.policies.items():
         whole = policy["status"] == "ok"
-        for field in ("time_vs_none", "cpu_time_vs_none", "warmup_overhead_steps"):
+        for field in ("time_vs_none", "cpu_time_vs_none"):
             assert (policy[field] is not None) == whole, (name, field)
+        warm = policy["steps"] >= 10
+        assert (policy["warmup_overhead_steps"] is not None) == warm, name
 
 
 def test_only_what_plans_has_a_cache_and_plan_times(run):
@@ -108,7 +134,7 @@ def test_only_what_plans_has_a_cache_and_plan_times(run):
         assert run.policies[name]["prediction"] is not None
 
 
-@pytest.mark.parametrize("name", [CAPPED, *POLICIES])
+@pytest.mark.parametrize("name", [METERED, CAPPED, *POLICIES[1:]])
 def test_the_summary_follows_from_steps_csv(run, name):
     policy, rows = run.policies[name], run.rows.get(name, [])
     assert len(rows) == policy["steps"]
@@ -139,7 +165,7 @@ def test_the_summary_follows_from_steps_csv(run, name):
     seconds = statistics.median(float(row["seconds"]) for row in rows)
     assert policy["step_seconds_median"] == pytest.approx(seconds, abs=2e-6)
     budgets = {row["budget_bytes"] for row in rows}
-    assert budgets == ({""} if name == "none" else {str(run.result["budget_bytes"])})
+    assert budgets == ({""} if name == METERED else {str(run.result["budget_bytes"])})
 
 
 def test_every_policy_sees_the_same_batches_and_losses(run):
@@ -152,7 +178,7 @@ def test_every_policy_sees_the_same_batches_and_losses(run):
         assert columns(name) == expected[:len(columns(name))], name
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", [METERED, *POLICIES[1:]])
 def test_plans_name_a_mode_for_each_layer(run, name):
     if run.policies[name]["status"] != "ok":
         pytest.skip("ran out of memory: there is no end at which plans are written")
@@ -171,7 +197,7 @@ def test_plans_name_a_mode_for_each_layer(run, name):
 
 
 @pytest.mark.parametrize("name, allowed", [
-    ("none", {"keep"}), ("full", {"full"}), ("pudica:menu=full", {"full"}),
+    ("full", {"full"}), ("pudica:menu=full", {"full"}),
     ("pudica:menu=keep+full", {"keep", "full"}),
     ("pudica:menu=keep+offload+full", {"keep", "offload", "full"}), ("mimose", {"keep", "full"})])
 def test_plans_use_only_the_modes_that_the_policy_has(run, name, allowed):

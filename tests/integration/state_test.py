@@ -103,6 +103,15 @@ def test_the_record_is_of_the_first_policy_where_none_plans(train, tmp_path):
         int(row["peak_bytes"]) for row in done.rows["full"]]
 
 
+def test_the_record_is_of_the_metered_row_where_the_first_policy_is_none(train, tmp_path):
+    path = tmp_path / "record.jsonl"
+    done = train(record=path, steps=3, max_length=32, policy="none,full")
+    assert done.code == 0, done.stderr
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["measured_bytes"] for record in records] == [
+        int(row["peak_bytes"]) for row in done.rows["none (metered)"]]
+
+
 def test_switched_off_it_trains_alike_and_measures_nothing(train, learnt, result_validator):
     done = train(env={"PUDICA_DISABLE": "1"}, **{**RUN, "policy": "none,full,static,pudica"})
     assert done.code == 0, done.stderr

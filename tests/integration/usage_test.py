@@ -22,6 +22,8 @@ def check_refused(done, *words):
     ({"policy": "none,mimose:rule=x"}, ["--policy", "'rule'", "'x'", "paper or code"]),
     ({"policy": "pudica:menu=keep+x"}, ["--policy", "'menu'", "'keep+x'", "selective"]),
     ({"policy": "every_n:n=0"}, ["--policy", "'n'", "'0'"]),
+    ({"policy": "sac:save=mm+"}, ["--policy", "'save'", "'mm+'", "names of operators"]),
+    ({"policy": "sac:save=adm_m"}, ["policy 'sac'", "'adm_m'", "operator that torch knows"]),
     ({"policy": "none,,full"}, ["--policy", "'none,,full'", "expected policy names"]),
     ({"policy": "full,full"}, ["--policy", "'full'", "once"]),
     ({"model": "huge"}, ["--model", "'huge'", "mini, small or base"]),

@@ -48,6 +48,16 @@ TEST(FullPolicy, RecomputesEverythingFromTheFirstStep) {
   EXPECT_THAT(plan_of(*policy, 5)->modes, AllOf(SizeIs(5), Each(Mode::full())));
 }
 
+TEST(SacPolicy, RecomputesEveryLayerButForTheOperatorsNamed) {
+  const auto policy = make_sac_policy({"mm", "gelu"});
+  EXPECT_THAT(policy->keep_operators(), ElementsAre("mm", "gelu"));
+  EXPECT_EQ(policy->begin_step(context_at(8)).plan->default_mode, Mode::full());
+  const PlanPtr plan = plan_of(*policy, 5);
+  EXPECT_THAT(plan->modes, AllOf(SizeIs(5), Each(Mode::full())));
+  EXPECT_THAT(plan->reason, ::testing::HasSubstr("mm, gelu"));
+  EXPECT_THAT(make_full_policy()->keep_operators(), ::testing::IsEmpty());
+}
+
 TEST(EveryNPolicy, RecomputesLayersZeroNTwoN) {
   EXPECT_THAT(plan_of(*make_every_n_policy(3), 7)->modes,
               ElementsAre(Mode::full(), Mode::keep(), Mode::keep(), Mode::full(), Mode::keep(),

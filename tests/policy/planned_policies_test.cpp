@@ -119,6 +119,38 @@ TEST(OraclePolicy, PlansEachShapeOnItsOwnCosts) {
   EXPECT_EQ(recomputed(*policy->begin_step(context_at(512, Bytes(0), exact)).plan), 0U);
 }
 
+TEST(OraclePolicy, UsesEveryModeThatItsCostsHave) {
+  OraclePolicyOptions options;
+  const ShapeKey shape{4, 512};
+  StepCosts costs = kModel.costs(shape);
+  for (LayerCosts& layer : costs.layers) {
+    LayerModeCosts half = layer.modes[0];  // half the bytes for next to nothing
+    half.mode = Mode::selective(0);
+    half.forward_net_bytes -= kModel.saved_bytes(shape) / 2;
+    half.backward_peak_bytes += kModel.saved_bytes(shape) / 2;
+    half.extra_seconds = 0.01 * layer.modes[1].extra_seconds;
+    layer.modes.push_back(half);
+  }
+  EXPECT_FALSE(options.has_selective());
+  options.costs.emplace(shape, costs);
+  const auto policy = make_oracle_policy(std::move(options));
+  EXPECT_TRUE(policy->wants_menus()) << "they have to be found where they are to run";
+  EXPECT_FALSE(oracle_of({512})->wants_menus());
+  policy->on_structure(kModel.structure());
+  const PlanPtr plan = policy->begin_step(context_at(512, Bytes(0), tight_budget(512))).plan;
+  EXPECT_GT(std::ranges::count(plan->modes, Mode::selective(0)), 0) << plan->reason;
+  EXPECT_EQ(recomputed(*plan), 0U) << plan->reason;
+}
+
+TEST(OraclePolicy, NeedsNoHooksOnceAPlanHasHeld) {
+  const auto policy = oracle_of({512});
+  const PlanPtr plan = policy->begin_step(context_at(512, Bytes(0), tight_budget(512))).plan;
+  EXPECT_GT(recomputed(*plan), 0U);
+  EXPECT_FALSE(plan->revocable) << "however little is left";
+  EXPECT_TRUE(plan->revocable_until_held);
+  EXPECT_FALSE(policy->begin_step(context_at(512, Bytes(0), Bytes(0))).plan->revocable_until_held);
+}
+
 TEST(OraclePolicy, RemembersPlansByShapeBaseAndBudget) {
   const auto policy = oracle_of({128, 512});
   const Bytes budget = tight_budget(512);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "contract/simulated_model.h"
+#include "policy/policies.h"
 
 namespace pudica {
 namespace {
@@ -36,6 +37,11 @@ TEST(PolicyFactory, HandsOptionsOver) {
   const PlanPtr plan = (*every)->begin_step(context).plan;
   EXPECT_EQ(plan->modes[3], Mode::full());
   EXPECT_EQ(plan->modes[2], Mode::keep());
+
+  const auto sac = make_policy(*parse_policy_spec("sac:save=gelu"), {});
+  EXPECT_EQ((*sac)->keep_operators(), std::vector<std::string>{"gelu"});
+  const auto usual = make_policy(*parse_policy_spec("sac"), {});
+  EXPECT_EQ((*usual)->keep_operators(), products_and_attention());
 
   const auto mimose = make_policy(*parse_policy_spec("mimose:warmup=2"), inputs_of(model));
   for (int step = 0; step < 2; ++step) {

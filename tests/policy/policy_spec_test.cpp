@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(PolicySpec, ReadsEveryNameAloneWithItsDefaults) {
-  ASSERT_EQ(policy_names().size(), 9U);
+  ASSERT_EQ(policy_names().size(), 10U);
   for (const std::string& name : policy_names()) {
     const auto spec = parse_policy_spec(name);
     ASSERT_TRUE(spec.has_value()) << name;
@@ -22,7 +22,14 @@ TEST(PolicySpec, ReadsEveryNameAloneWithItsDefaults) {
     EXPECT_EQ(spec->mimose_buffer_fraction, 0);
     EXPECT_EQ(spec->mimose_warmup_steps, 10);
     EXPECT_EQ(spec->every_n, 2);
+    EXPECT_TRUE(spec->sac_save.empty());
   }
+}
+
+TEST(PolicySpec, ReadsOperatorsAsTorchOpsNamesThem) {
+  const auto spec = parse_policy_spec("sac:save=addmm+_scaled_dot_product_*+my.scale");
+  ASSERT_TRUE(spec.has_value());
+  EXPECT_THAT(spec->sac_save, ElementsAre("addmm", "_scaled_dot_product_*", "my::scale"));
 }
 
 TEST(PolicySpec, ReadsAMenuJoinedByPlus) {
@@ -64,11 +71,29 @@ TEST(PolicySpec, RefusesAnUnknownOptionNamingPolicyOptionAndChoices) {
 }
 
 TEST(PolicySpec, RefusesABadValueNamingWhatIsExpected) {
-  for (const char* text :
-       {"mimose:rule=papers", "mimose:rule=", "mimose:rule", "mimose:buffer=1",
-        "mimose:buffer=-0.1", "mimose:buffer=nan", "mimose:buffer=0.1x", "mimose:warmup=1",
-        "mimose:warmup=2.5", "every_n:n=0", "every_n:n=-1", "every_n:n=99999999999999999999",
-        "every_n:n=", "pudica:menu=", "pudica:menu=keep+", "pudica:menu=keep+folded"}) {
+  for (const char* text : {"mimose:rule=papers",
+                           "mimose:rule=",
+                           "mimose:rule",
+                           "mimose:buffer=1",
+                           "mimose:buffer=-0.1",
+                           "mimose:buffer=nan",
+                           "mimose:buffer=0.1x",
+                           "mimose:warmup=1",
+                           "mimose:warmup=2.5",
+                           "every_n:n=0",
+                           "every_n:n=-1",
+                           "every_n:n=99999999999999999999",
+                           "every_n:n=",
+                           "sac:save=",
+                           "sac:save=mm+",
+                           "sac:save=*",
+                           "sac:save=m*m",
+                           "sac:save=a.b.c",
+                           "sac:save=.mm",
+                           "sac:save=m m",
+                           "pudica:menu=",
+                           "pudica:menu=keep+",
+                           "pudica:menu=keep+folded"}) {
     const auto spec = parse_policy_spec(text);
     ASSERT_FALSE(spec.has_value()) << text;
     EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);

@@ -90,8 +90,9 @@ TEST(Parent, RunsEveryPolicyAndWritesTheResult) {
   EXPECT_EQ(outcome.result["budget_bytes"], 2000) << "halfway from 1000 to 3000";
   EXPECT_EQ(outcome.result["menu_floor_bytes"], 900);
   EXPECT_EQ(outcome.result["versions"]["torch"], "test");
-  ASSERT_EQ(outcome.result["policies"].size(), 4U);
-  EXPECT_EQ(outcome.result["policies"][1]["name"], "none (capped)");
+  ASSERT_EQ(outcome.result["policies"].size(), 5U);
+  EXPECT_EQ(outcome.result["policies"][1]["name"], "none (metered)");
+  EXPECT_EQ(outcome.result["policies"][2]["name"], "none (capped)");
   for (const auto& policy : outcome.result["policies"]) {
     EXPECT_EQ(policy["status"], "ok");
     EXPECT_EQ(policy["steps"], 14);

@@ -3,7 +3,7 @@
   const { svg, html, mib, bytes, seconds, volume, top, frame, stageIn, planMap } = charts;
   const color = (index) => `var(--c${data.policies[index].color})`;
 
-  const usual = ["none", "full", "static", "mimose", "pudica"];
+  const usual = ["none", "none (metered)", "full", "static", "mimose", "pudica"];
   const shown = new Set();
   data.policies.forEach((policy, i) => {
     const plain = policy.name.split(":")[0];
@@ -45,6 +45,7 @@
       { name: "step", low: 0, high: Math.max(1, steps), text: String },
       { name: "peak memory, MiB", low: 0, high: high / mib, text: (v) => String(+v.toFixed(2)) });
     for (const [policy, i] of list) {
+      if (!top(policy.peak)) continue;  // it was not metered
       const points = policy.peak.map((peak, k) =>
         sx(policy.step[k]).toFixed(1) + "," + sy(peak / mib).toFixed(1));
       const bold = policy.name.startsWith("pudica");
@@ -71,7 +72,7 @@
       const lines = [];
       for (const [policy] of list) {
         const k = policy.step.indexOf(step);
-        if (k < 0) continue;
+        if (k < 0 || !policy.peak[k]) continue;
         if (!lines.length) lines.push(`step ${step}, shape ${policy.shape[k]}`);
         lines.push(`${policy.name}: ${bytes(policy.peak[k])}`);
       }

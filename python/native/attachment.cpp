@@ -13,10 +13,8 @@
 #include "inspect/json.h"
 #include "inspect/process_info.h"
 #include "inspect/socket_path.h"
-#include "native/random_policy.h"
+#include "native/policy_choice.h"
 #include "native/rerun_desk.h"
-#include "policy/policy_factory.h"
-#include "policy/policy_spec.h"
 
 namespace pudica::python {
 namespace {
@@ -49,7 +47,7 @@ ReporterOptions reporter_options(const Settings& settings) {
   run.command = command_line(process_arguments());
   run.device = settings.device;
   run.model = settings.model;
-  run.policy = "pudica";
+  run.policy = settings.config.policy;
   run.fingerprint = settings.fingerprint;
   run.group = settings.config.daemon.group;
   run.versions = {{"pudica", PUDICA_VERSION}, {"torch", TORCH_VERSION}};
@@ -63,7 +61,10 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   const Settings settings = read_settings(settings_text);
   fingerprint_ = settings.fingerprint;
   budget_bytes_ = settings.budget_bytes;
-  choose_policy(settings);
+  PolicyChoice choice = choose_policy(settings);
+  policy_spec_ = std::move(choice.spec);
+  policy_ = std::move(choice.policy);
+  controllers_ = std::move(choice.controllers);
   recording_ = std::make_shared<RecordingPolicy>(policy_, std::string(), nullptr);
   policy_ = recording_;
   if (settings.daemon && controllers_) report_to_daemon(settings);
@@ -89,23 +90,6 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
 
 Attachment::~Attachment() { detach(); }
 
-void Attachment::choose_policy(const Settings& settings) {
-  policy_ = random_policy_of(settings.config.policy);
-  if (policy_) return;
-  const auto spec = require(parse_policy_spec(settings.config.policy), "config");
-  ControllerOptions options = compile_controller_options(settings.config);
-  if (settings.device != "cpu") options.predictor.granularity_bytes = 512;
-  if (spec.name != "pudica") {
-    PolicyInputs inputs;
-    inputs.controller = std::move(options);
-    policy_ = require(make_policy(spec, inputs), "config");
-    return;
-  }
-  if (!spec.menu.empty()) options.menu = spec.menu;
-  controllers_ = std::make_shared<Controllers>(std::move(options));
-  policy_ = controllers_;
-}
-
 void Attachment::report_to_daemon(const Settings& settings) {
   std::shared_ptr<Reporter> reporter = Reporter::start(reporter_options(settings));
   reporter->wait_registered(kRegistrationWait);
@@ -119,8 +103,13 @@ void Attachment::report_to_daemon(const Settings& settings) {
   policy_ = reporting_;
 }
 
+std::string Attachment::without_answers() const {
+  return "policy '" + policy_spec_ +
+         "' learns nothing that can be asked for or saved; expected policy pudica";
+}
+
 Controllers& Attachment::controllers() const {
-  if (!controllers_) throw std::runtime_error("state: this policy learns nothing");
+  if (!controllers_) throw std::runtime_error("state: " + without_answers());
   return *controllers_;
 }
 
@@ -159,6 +148,7 @@ std::int64_t Attachment::end_step() {
   if (report.step == 0) return kNone;
   last_ = std::move(report);
   count(last_);
+  if (!controllers_) taken_.note(last_);
   std::int64_t outcome = kStep;
   if (last_.overrun) outcome |= kOverrun;
   if (last_.plan && !last_.plan->feasible) outcome |= kInfeasible;
@@ -197,6 +187,8 @@ void Attachment::detach() {
   handle_->detach();
 }
 
+std::string Attachment::taken_plans() const { return taken_.to_json(); }
+
 std::string Attachment::snapshot() const { return snapshot_to_json(controllers().snapshot()); }
 
 std::string Attachment::stats() const {
@@ -216,6 +208,7 @@ std::string Attachment::stats() const {
            {"host_peak_bytes", totals_.host_peak_bytes},
            {"reserved_peak_bytes", totals_.reserved_peak_bytes},
            {"budget_bytes", budget_bytes_.count()},
+           {"policy", policy_spec_},
            {"failures", handle_->failures()},
            {"state", controllers_ ? to_string(controllers_->state()) : "fixed"}};
   const bool planned = last_.plan && last_.plan->predicted_peak_bytes > Bytes(0);
@@ -253,7 +246,7 @@ std::string Attachment::stats() const {
 }
 
 inspect::ModelView Attachment::view() const {
-  if (!controllers_) throw std::runtime_error("unlearned: this policy learns nothing");
+  if (!controllers_) throw std::runtime_error("unlearned: " + without_answers());
   return inspect::ModelView::of(controllers_);
 }
 

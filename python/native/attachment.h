@@ -12,6 +12,7 @@
 #include "inspect/recording_policy.h"
 #include "inspect/reporting_policy.h"
 #include "native/controllers.h"
+#include "native/plans_taken.h"
 #include "native/settings.h"
 #include "pudica/torch.h"
 
@@ -52,6 +53,8 @@ class Attachment final : public torch::CustomClassHolder {
   // JSON. `shape` as users write it; a negative budget: the one in force. Questions about a shape
   // throw "unlearned: message" where nothing is known of it yet, else "shape: message".
   [[nodiscard]] std::string snapshot() const;
+  // Of a policy that keeps no plans itself: what it planned so far.
+  [[nodiscard]] std::string taken_plans() const;
   [[nodiscard]] std::string stats() const;
   [[nodiscard]] std::string explain(const std::string& shape, std::int64_t budget) const;
   [[nodiscard]] std::string estimate(const std::string& shape, std::int64_t budget) const;
@@ -78,13 +81,14 @@ class Attachment final : public torch::CustomClassHolder {
     std::int64_t reserved_peak_bytes = 0;
   };
 
-  void choose_policy(const Settings& settings);
   void report_to_daemon(const Settings& settings);
+  [[nodiscard]] std::string without_answers() const;
   Controllers& controllers() const;  // throws where there are none
   inspect::ModelView view() const;   // likewise
   void count(const StepReport& report);
 
   std::string fingerprint_;
+  std::string policy_spec_;
   std::shared_ptr<Controllers> controllers_;  // null: another policy than pudica
   std::shared_ptr<Policy> policy_;
   std::shared_ptr<RecordingPolicy> recording_;  // around the policy
@@ -94,6 +98,7 @@ class Attachment final : public torch::CustomClassHolder {
   StepReport last_;
   RecordingPolicy::Recomputed recomputed_;  // of that step
   Totals totals_;
+  PlansTaken taken_;
 };
 
 }  // namespace pudica::python

@@ -50,7 +50,8 @@ Settings read_settings(const std::string& text) {
   settings.model = given.at("model").get<std::string>();
   settings.fingerprint = given.at("fingerprint").get<std::string>();
   const json& policy = given.at("policy");
-  if (!policy.is_null()) settings.config.policy = policy.get<std::string>();
+  settings.policy_given = !policy.is_null();
+  if (settings.policy_given) settings.config.policy = policy.get<std::string>();
   const json& clock = given.at("clock");
   if (clock == "operators") {
     settings.clock = operator_clock();

@@ -24,6 +24,7 @@ struct Settings {
   std::string name;
   std::string model;  // in words
   std::string fingerprint;
+  bool policy_given = false;         // to attach(); else config.policy is as configured
   std::shared_ptr<WorkClock> clock;  // null: the device's own
 };
 

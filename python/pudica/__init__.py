@@ -24,7 +24,7 @@ from ._errors import (
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ._attach import attach
+    from ._attach import attach, policies
     from ._handle import Handle
     from ._layers import find_layers
 elif os.environ.get("PUDICA_DISABLE") == "1":
@@ -34,9 +34,13 @@ elif os.environ.get("PUDICA_DISABLE") == "1":
         """An inert handle: PUDICA_DISABLE=1."""
         return Handle()
 
+    def policies() -> list[str]:
+        """None: PUDICA_DISABLE=1."""
+        return []
+
     from ._layers import find_layers
 else:
-    from ._attach import attach
+    from ._attach import attach, policies
     from ._handle import Handle
     from ._layers import find_layers
 
@@ -52,4 +56,5 @@ __all__ = [
     "__version__",
     "attach",
     "find_layers",
+    "policies",
 ]

@@ -126,7 +126,9 @@ class Handle(Messages):
     def __repr__(self) -> str:
         if not self._attached:
             return "<pudica.Handle, detached>"
-        return f"<pudica.Handle: {len(self._layers)} layers, budget {format_bytes(self.budget)}>"
+        words = f"{len(self._layers)} layers, budget {format_bytes(self.budget)}"
+        policy = self.stats()["policy"]
+        return f"<pudica.Handle: {words}{'' if policy == 'pudica' else f', policy {policy}'}>"
 
     # -- hooks -------------------------------------------------------------------------------
 

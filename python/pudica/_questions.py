@@ -45,7 +45,7 @@ class Questions:
         plan among them, recomputed_layers of layer_calls run again as a whole, recomputed_calls
         with those in part, recompute_seconds of step_seconds, revocations, overruns,
         highest_peak_bytes, host_peak_bytes (of offloaded layers), reserved_peak_bytes (from a
-        CUDA device by torch's allocator; 0 on CPU), budget_bytes, state, last_step, daemon.
+        CUDA device by torch's allocator; 0 on CPU), budget_bytes, policy, state, last_step, daemon.
 
         Of the last step on a CUDA device also active_peak_bytes and reserved_peak_bytes, as
         torch's allocator counts them, and gap_bytes: what it had reserved beyond the bytes in use
@@ -56,9 +56,14 @@ class Questions:
         return stats
 
     def plans(self) -> list[dict[str, Any]]:
-        """The plans in the cache: key region, modes by layer, predicted bytes, reason."""
-        plans: list[dict[str, Any]] = self.snapshot()["plans"]
-        return plans
+        """The plans in the cache: key region, modes by layer, predicted bytes, reason, policy. Of
+        a policy that keeps no plans: the latest one of each shape."""
+        policy = self.stats()["policy"]
+        if policy.split(":")[0] == "pudica":
+            plans: list[dict[str, Any]] = self.snapshot()["plans"]
+        else:
+            plans = json.loads(self._native.taken_plans())
+        return [{**plan, "policy": policy} for plan in plans]
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that is known, as `pudica plans --json` documents it."""

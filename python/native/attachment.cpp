@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <unistd.h>
@@ -52,6 +53,7 @@ ReporterOptions reporter_options(const Settings& settings) {
   run.group = settings.config.daemon.group;
   run.versions = {{"pudica", PUDICA_VERSION}, {"torch", TORCH_VERSION}};
   run.budget_bytes = settings.budget_bytes;
+  run.budget_fraction = settings.budget_fraction;
   return reporter;
 }
 
@@ -65,6 +67,7 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   policy_spec_ = std::move(choice.spec);
   policy_ = std::move(choice.policy);
   controllers_ = std::move(choice.controllers);
+  if (settings.budget_fraction) take_fraction(*settings.budget_fraction, settings.budget_bytes);
   recording_ = std::make_shared<RecordingPolicy>(policy_, std::string(), nullptr);
   policy_ = recording_;
   if (settings.daemon && controllers_) report_to_daemon(settings);
@@ -78,13 +81,7 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
                                settings.config.planner.recompute_operators};
   attach_options.clock = settings.clock;
   attach_options.offload.host_bytes = Bytes(settings.config.offload.host_bytes);
-  if (reporting_) {
-    attach_options.next_budget = [this, reporting = reporting_]() -> std::optional<Bytes> {
-      auto wish = reporting->next_budget();
-      if (wish) budget_bytes_ = *wish;
-      return wish;
-    };
-  }
+  attach_options.next_budget = [this] { return next_budget(); };
   handle_ = require(attach(std::move(attach_options)), "attach");
 }
 
@@ -108,6 +105,36 @@ std::string Attachment::without_answers() const {
          "' learns nothing that can be asked for or saved; expected policy pudica";
 }
 
+void Attachment::take_fraction(double of_range, Bytes most_bytes) {
+  if (!controllers_) {
+    throw std::runtime_error("budget: policy '" + policy_spec_ +
+                             "' does not learn what the longest batches need, which between() is a "
+                             "fraction of; expected bytes, or policy pudica");
+  }
+  fraction_ = Fraction{of_range, most_bytes};
+}
+
+// As a step begins. A wish of the daemon ends a fraction.
+std::optional<Bytes> Attachment::next_budget() {
+  if (auto wish = reporting_ ? reporting_->next_budget() : std::nullopt) {
+    fraction_.reset();
+    budget_bytes_ = *wish;
+    return wish;
+  }
+  if (!fraction_) return std::nullopt;
+  const Bytes bytes = range_.bytes(fraction_->of_range, fraction_->most_bytes, *controllers_);
+  if (bytes == budget_bytes_) return std::nullopt;
+  budget_bytes_ = bytes;
+  tell_daemon();
+  return bytes;
+}
+
+void Attachment::tell_daemon() {
+  if (!reporting_) return;
+  reporting_->changed_itself(budget_bytes_,
+                             fraction_ ? std::optional(fraction_->of_range) : std::nullopt);
+}
+
 Controllers& Attachment::controllers() const {
   if (!controllers_) throw std::runtime_error("state: " + without_answers());
   return *controllers_;
@@ -116,7 +143,9 @@ Controllers& Attachment::controllers() const {
 bool Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
                             const std::vector<std::int64_t>& values) {
   if (controllers_) controllers_->select(kind);
-  handle_->begin_step(ShapeKey(names, values));
+  const ShapeKey shape(names, values);
+  range_.saw(kind, shape);
+  handle_->begin_step(shape);
   return kind >= 0 || !controllers_;
 }
 
@@ -149,6 +178,7 @@ std::int64_t Attachment::end_step() {
   last_ = std::move(report);
   count(last_);
   if (!controllers_) taken_.note(last_);
+  if (last_.recorded) range_.learned();
   std::int64_t outcome = kStep;
   if (last_.overrun) outcome |= kOverrun;
   if (last_.plan && !last_.plan->feasible) outcome |= kInfeasible;
@@ -175,9 +205,22 @@ void Attachment::count_residents(std::vector<at::Tensor> tensors) {
   handle_->count_residents(tensors);
 }
 
-void Attachment::set_budget(std::int64_t bytes) {
-  budget_bytes_ = Bytes(bytes);
+void Attachment::set_budget(std::int64_t bytes, double fraction) {
+  if (fraction < 0) {
+    fraction_.reset();
+    budget_bytes_ = Bytes(bytes);
+  } else {
+    take_fraction(fraction, Bytes(bytes));
+    budget_bytes_ = range_.bytes(fraction, Bytes(bytes), *controllers_);
+  }
   handle_->set_budget(budget_bytes_);
+  tell_daemon();
+}
+
+std::int64_t Attachment::range_bytes(double fraction) {
+  constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
+  if (!controllers_ || !range_.ends(*controllers_)) return -1;
+  return range_.bytes(fraction, kUnlimited, *controllers_).count();
 }
 
 void Attachment::detach() {
@@ -236,6 +279,13 @@ std::string Attachment::stats() const {
   }
   if (recomputed_.seconds) last["recompute_seconds"] = *recomputed_.seconds;
   out["last_step"] = std::move(last);
+  out["budget_fraction"] = nullptr;
+  if (fraction_) out["budget_fraction"] = fraction_->of_range;
+  out["budget_range"] = nullptr;
+  if (const auto& ends = range_.known(); ends && fraction_) {
+    out["budget_range"] = {{"floor_bytes", ends->floor_bytes.count()},
+                           {"keep_all_bytes", ends->keep_all_bytes.count()}};
+  }
   out["daemon"] = nullptr;
   if (reporting_) {
     const ReporterStatus status = reporting_->reporter().status();
@@ -265,6 +315,7 @@ std::string Attachment::serialize() const { return controllers().serialize(finge
 void Attachment::restore(const std::string& text) {
   auto done = controllers().restore(text, fingerprint_);
   if (!done) throw std::runtime_error("state: " + done.error().message);
+  range_.learned();
 }
 
 }  // namespace pudica::python

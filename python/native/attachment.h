@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "inspect/reporting_policy.h"
 #include "native/controllers.h"
 #include "native/plans_taken.h"
+#include "native/range_budget.h"
 #include "native/settings.h"
 #include "pudica/torch.h"
 
@@ -46,7 +48,11 @@ class Attachment final : public torch::CustomClassHolder {
   void abandon();
 
   void count_residents(std::vector<at::Tensor> tensors);
-  void set_budget(std::int64_t bytes);
+  // `fraction` of the way from what recomputing every layer of the longest shapes needs to what
+  // keeping all needs, at most `bytes`; below 0: the bytes themselves. Throws "budget: message".
+  void set_budget(std::int64_t bytes, double fraction);
+  // What a fraction comes to now; -1: not known yet.
+  [[nodiscard]] std::int64_t range_bytes(double fraction);
   [[nodiscard]] std::int64_t budget() const { return budget_bytes_.count(); }
   void detach();
 
@@ -82,7 +88,17 @@ class Attachment final : public torch::CustomClassHolder {
   };
 
   void report_to_daemon(const Settings& settings);
+  // A fraction that is in force; `most_bytes`: until it is known what it comes to, and beyond which
+  // it does not go.
+  struct Fraction {
+    double of_range = 0;
+    Bytes most_bytes{0};
+  };
+
   [[nodiscard]] std::string without_answers() const;
+  void take_fraction(double of_range, Bytes most_bytes);
+  std::optional<Bytes> next_budget();
+  void tell_daemon();
   Controllers& controllers() const;  // throws where there are none
   inspect::ModelView view() const;   // likewise
   void count(const StepReport& report);
@@ -95,6 +111,8 @@ class Attachment final : public torch::CustomClassHolder {
   std::shared_ptr<ReportingPolicy> reporting_;  // null: no daemon wanted
   std::unique_ptr<Handle> handle_;
   Bytes budget_bytes_{0};
+  std::optional<Fraction> fraction_;
+  RangeBudget range_;
   StepReport last_;
   RecordingPolicy::Recomputed recomputed_;  // of that step
   Totals totals_;

@@ -47,6 +47,7 @@ TORCH_LIBRARY(pudica, library) {
       .def("abandon", &Attachment::abandon)
       .def("count_residents", &Attachment::count_residents)
       .def("set_budget", &Attachment::set_budget)
+      .def("range_bytes", &Attachment::range_bytes)
       .def("budget", &Attachment::budget)
       .def("detach", &Attachment::detach)
       .def("snapshot", &Attachment::snapshot)

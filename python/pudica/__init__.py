@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ._between import between
 from ._errors import (
     AttachError,
     BudgetError,
@@ -55,6 +56,7 @@ __all__ = [
     "StateError",
     "__version__",
     "attach",
+    "between",
     "find_layers",
     "policies",
 ]

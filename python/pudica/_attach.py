@@ -110,8 +110,9 @@ def attach(
 
     budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
         the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
-        or "auto" (0.9; of a CUDA device 0.9 of what this process has or could get). None:
-        PUDICA_BUDGET, the configuration's, "auto".
+        or "auto" (0.9; of a CUDA device 0.9 of what this process has or could get);
+        between(0.4) so much of the way from recomputing every layer of the longest batch seen to
+        keeping them. None: PUDICA_BUDGET, the configuration's, "auto".
     layers: what plans are made of, where they are not found by themselves: class names, names of
         modules, classes, modules or predicates (name, module) -> bool, one or several.
     config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
@@ -140,9 +141,10 @@ def attach(
         configured = json.loads(_native.ops.configured(path))
     except RuntimeError as error:
         raise from_native(error, BudgetError) from None
-    bytes_allowed = from_setting(configured, device) if budget is None else resolve(budget, device)
+    limits = from_setting(configured, device) if budget is None else resolve(budget, device)
     settings = {
-        "budget_bytes": bytes_allowed,
+        "budget_bytes": limits.bytes,
+        "budget_fraction": limits.fraction,
         "hard": enforce == "hard",
         "device": str(device),
         "config": path,

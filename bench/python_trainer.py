@@ -15,32 +15,21 @@ of the ratios of steps taken in the same turn, with quartiles.
 """
 
 import argparse
-import hashlib
 import json
-import multiprocessing
 import os
 import pathlib
-import random
-import statistics
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts/lib"))
+sys.path[:0] = [str(ROOT / "scripts/lib"), str(ROOT / "bench")]
 
 from origin import measuring_environment, origin  # noqa: E402
+from turns import digest, interleave, over, quartiles  # noqa: E402
 
 TEXT = ROOT / "data" / "pride_and_prejudice.txt"
 AMPLE = 1 << 40
 WARMUP = 10  # turns that are not counted: learning, first allocations
-
-
-def digest(model):
-    found = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode() + tensor.contiguous().numpy().tobytes())
-    return found.hexdigest()
 
 
 def summary(stats):
@@ -192,66 +181,27 @@ def idle_job(turn, options, way):
     return {"digest": digest(model), "stats": handle and summary(handle.stats())}
 
 
-class Turn:
-    """A worker's side: waits, measures one step, tells."""
-
-    def __init__(self, pipe):
-        self._pipe = pipe
-        self._started = 0.0
-
-    def begin(self):
-        self._pipe.recv()
-        self._started = time.process_time()
-
-    def end(self):
-        self._pipe.send(time.process_time() - self._started)
+def train(job, options, ways, steps):
+    """{way: Lane}, of which all ended well."""
+    lanes = interleave(job, options, ways, steps)
+    for name, lane in lanes.items():
+        if lane.failure:
+            raise SystemExit(f"bench/python_trainer.py: {name}: {lane.failure}")
+    return lanes
 
 
-def work(pipe, job, options, way):
-    import torch
-
-    torch.set_num_threads(1)
-    jobs = {"trainer": trainer_job, "lightning": lightning_job, "idle": idle_job}
-    pipe.send(jobs[job](Turn(pipe), options, way))
-
-
-def interleave(job, options, ways, steps):
-    """Seconds of each step and the report, by way."""
-    context = multiprocessing.get_context("spawn")
-    order = random.Random(options.seed)
-    pipes, workers, seconds = {}, [], {name: [] for name in ways}
-    for name, way in ways.items():
-        pipes[name], theirs = context.Pipe()
-        workers.append(context.Process(target=work, args=(theirs, job, options, way), daemon=True))
-        workers[-1].start()
-        theirs.close()
-    for _ in range(steps):
-        for name in order.sample(sorted(ways), len(ways)):
-            pipes[name].send(None)
-            seconds[name].append(pipes[name].recv())
-    reports = {name: pipe.recv() for name, pipe in pipes.items()}
-    for worker in workers:
-        worker.join()
-    return seconds, reports
-
-
-def quartiles(values):
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": round(middle, 4), "quartiles": [round(low, 4), round(high, 4)]}
-
-
-def compare(seconds, reports, base):
-    reference = seconds[base][WARMUP:]
+def compare(lanes, base):
+    reference = lanes[base].seconds[WARMUP:]
     found = {}
-    for name, own in seconds.items():
-        own = own[WARMUP:]
-        ratios = [mine / other for mine, other in zip(own, reference)]
+    for name, lane in lanes.items():
+        own = lane.seconds[WARMUP:]
+        of_plain = over(own, reference)
+        total = of_plain.pop("total")
         found[name] = {"step_ms": quartiles([1e3 * value for value in own]),
-                       "of_plain": quartiles(ratios),
-                       "total_of_plain": round(sum(own) / sum(reference), 4),
-                       "stats": reports[name]["stats"]}
-    return {"turns": len(reference), "ways": found,
-            "parameters_equal": len({report["digest"] for report in reports.values()}) == 1}
+                       "of_plain": of_plain, "total_of_plain": total,
+                       "stats": lane.report["stats"]}
+    digests = {lane.report["digest"] for lane in lanes.values()}
+    return {"turns": len(reference), "ways": found, "parameters_equal": len(digests) == 1}
 
 
 def budget_benchmark(job, options, folder):
@@ -259,15 +209,14 @@ def budget_benchmark(job, options, folder):
     for policy in ("none", "full"):
         configs[policy] = str(folder / f"{policy}.json")
         pathlib.Path(configs[policy]).write_text(json.dumps({"policy": policy}))
-    _, reports = interleave(
+    lanes = train(
         job, options,
         {p: {"budget": AMPLE, "config": config} for p, config in configs.items()}, options.steps)
-    keep_all, floor = (reports[p]["highest_after_first"] for p in ("none", "full"))
+    keep_all, floor = (lanes[p].report["highest_after_first"] for p in ("none", "full"))
     budget = (floor + keep_all) // 2
     ways = {"plain": {}, "gradient_checkpointing": {"checkpointing": True},
             "pudica": {"budget": budget}}
-    seconds, reports = interleave(job, options, ways, options.steps)
-    found = compare(seconds, reports, "plain")
+    found = compare(train(job, options, ways, options.steps), "plain")
     return {"floor_bytes": floor, "keep_all_bytes": keep_all, "budget_bytes": budget, **found}
 
 
@@ -293,13 +242,12 @@ def main():
         "clock": "CPU time of each process, one thread",
     }
     with tempfile.TemporaryDirectory() as folder:
-        for job in ("trainer", "lightning"):
-            if options.only in (None, job):
-                result[job] = budget_benchmark(job, options, pathlib.Path(folder))
+        for name, job in (("trainer", trainer_job), ("lightning", lightning_job)):
+            if options.only in (None, name):
+                result[name] = budget_benchmark(job, options, pathlib.Path(folder))
         if options.only in (None, "idle"):
             ways = {"plain": {}, "pudica": {"budget": AMPLE}}
-            result["idle"] = compare(
-                *interleave("idle", options, ways, options.idle_steps), "plain")
+            result["idle"] = compare(train(idle_job, options, ways, options.idle_steps), "plain")
     text = json.dumps(result, indent=1)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")

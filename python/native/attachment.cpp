@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <unistd.h>
@@ -13,10 +14,8 @@
 #include "inspect/json.h"
 #include "inspect/process_info.h"
 #include "inspect/socket_path.h"
-#include "native/random_policy.h"
+#include "native/policy_choice.h"
 #include "native/rerun_desk.h"
-#include "policy/policy_factory.h"
-#include "policy/policy_spec.h"
 
 namespace pudica::python {
 namespace {
@@ -49,11 +48,12 @@ ReporterOptions reporter_options(const Settings& settings) {
   run.command = command_line(process_arguments());
   run.device = settings.device;
   run.model = settings.model;
-  run.policy = "pudica";
+  run.policy = settings.config.policy;
   run.fingerprint = settings.fingerprint;
   run.group = settings.config.daemon.group;
   run.versions = {{"pudica", PUDICA_VERSION}, {"torch", TORCH_VERSION}};
   run.budget_bytes = settings.budget_bytes;
+  run.budget_fraction = settings.budget_fraction;
   return reporter;
 }
 
@@ -63,7 +63,11 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
   const Settings settings = read_settings(settings_text);
   fingerprint_ = settings.fingerprint;
   budget_bytes_ = settings.budget_bytes;
-  choose_policy(settings);
+  PolicyChoice choice = choose_policy(settings);
+  policy_spec_ = std::move(choice.spec);
+  policy_ = std::move(choice.policy);
+  controllers_ = std::move(choice.controllers);
+  if (settings.budget_fraction) take_fraction(*settings.budget_fraction, settings.budget_bytes);
   recording_ = std::make_shared<RecordingPolicy>(policy_, std::string(), nullptr);
   policy_ = recording_;
   if (settings.daemon && controllers_) report_to_daemon(settings);
@@ -77,34 +81,11 @@ Attachment::Attachment(const std::string& settings_text, std::vector<at::Tensor>
                                settings.config.planner.recompute_operators};
   attach_options.clock = settings.clock;
   attach_options.offload.host_bytes = Bytes(settings.config.offload.host_bytes);
-  if (reporting_) {
-    attach_options.next_budget = [this, reporting = reporting_]() -> std::optional<Bytes> {
-      auto wish = reporting->next_budget();
-      if (wish) budget_bytes_ = *wish;
-      return wish;
-    };
-  }
+  attach_options.next_budget = [this] { return next_budget(); };
   handle_ = require(attach(std::move(attach_options)), "attach");
 }
 
 Attachment::~Attachment() { detach(); }
-
-void Attachment::choose_policy(const Settings& settings) {
-  policy_ = random_policy_of(settings.config.policy);
-  if (policy_) return;
-  const auto spec = require(parse_policy_spec(settings.config.policy), "config");
-  ControllerOptions options = compile_controller_options(settings.config);
-  if (settings.device != "cpu") options.predictor.granularity_bytes = 512;
-  if (spec.name != "pudica") {
-    PolicyInputs inputs;
-    inputs.controller = std::move(options);
-    policy_ = require(make_policy(spec, inputs), "config");
-    return;
-  }
-  if (!spec.menu.empty()) options.menu = spec.menu;
-  controllers_ = std::make_shared<Controllers>(std::move(options));
-  policy_ = controllers_;
-}
 
 void Attachment::report_to_daemon(const Settings& settings) {
   std::shared_ptr<Reporter> reporter = Reporter::start(reporter_options(settings));
@@ -119,15 +100,52 @@ void Attachment::report_to_daemon(const Settings& settings) {
   policy_ = reporting_;
 }
 
+std::string Attachment::without_answers() const {
+  return "policy '" + policy_spec_ +
+         "' learns nothing that can be asked for or saved; expected policy pudica";
+}
+
+void Attachment::take_fraction(double of_range, Bytes most_bytes) {
+  if (!controllers_) {
+    throw std::runtime_error("budget: policy '" + policy_spec_ +
+                             "' does not learn what the longest batches need, which between() is a "
+                             "fraction of; expected bytes, or policy pudica");
+  }
+  fraction_ = Fraction{of_range, most_bytes};
+}
+
+// As a step begins. A wish of the daemon ends a fraction.
+std::optional<Bytes> Attachment::next_budget() {
+  if (auto wish = reporting_ ? reporting_->next_budget() : std::nullopt) {
+    fraction_.reset();
+    budget_bytes_ = *wish;
+    return wish;
+  }
+  if (!fraction_) return std::nullopt;
+  const Bytes bytes = range_.bytes(fraction_->of_range, fraction_->most_bytes, *controllers_);
+  if (bytes == budget_bytes_) return std::nullopt;
+  budget_bytes_ = bytes;
+  tell_daemon();
+  return bytes;
+}
+
+void Attachment::tell_daemon() {
+  if (!reporting_) return;
+  reporting_->changed_itself(budget_bytes_,
+                             fraction_ ? std::optional(fraction_->of_range) : std::nullopt);
+}
+
 Controllers& Attachment::controllers() const {
-  if (!controllers_) throw std::runtime_error("state: this policy learns nothing");
+  if (!controllers_) throw std::runtime_error("state: " + without_answers());
   return *controllers_;
 }
 
 bool Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
                             const std::vector<std::int64_t>& values) {
   if (controllers_) controllers_->select(kind);
-  handle_->begin_step(ShapeKey(names, values));
+  const ShapeKey shape(names, values);
+  range_.saw(kind, shape);
+  handle_->begin_step(shape);
   return kind >= 0 || !controllers_;
 }
 
@@ -159,6 +177,8 @@ std::int64_t Attachment::end_step() {
   if (report.step == 0) return kNone;
   last_ = std::move(report);
   count(last_);
+  if (!controllers_) taken_.note(last_);
+  if (last_.recorded) range_.learned();
   std::int64_t outcome = kStep;
   if (last_.overrun) outcome |= kOverrun;
   if (last_.plan && !last_.plan->feasible) outcome |= kInfeasible;
@@ -185,9 +205,22 @@ void Attachment::count_residents(std::vector<at::Tensor> tensors) {
   handle_->count_residents(tensors);
 }
 
-void Attachment::set_budget(std::int64_t bytes) {
-  budget_bytes_ = Bytes(bytes);
+void Attachment::set_budget(std::int64_t bytes, double fraction) {
+  if (fraction < 0) {
+    fraction_.reset();
+    budget_bytes_ = Bytes(bytes);
+  } else {
+    take_fraction(fraction, Bytes(bytes));
+    budget_bytes_ = range_.bytes(fraction, Bytes(bytes), *controllers_);
+  }
   handle_->set_budget(budget_bytes_);
+  tell_daemon();
+}
+
+std::int64_t Attachment::range_bytes(double fraction) {
+  constexpr Bytes kUnlimited{std::numeric_limits<std::int64_t>::max()};
+  if (!controllers_ || !range_.ends(*controllers_)) return -1;
+  return range_.bytes(fraction, kUnlimited, *controllers_).count();
 }
 
 void Attachment::detach() {
@@ -196,6 +229,8 @@ void Attachment::detach() {
   if (reporting_) reporting_->finish("ok", kFarewellWait);
   handle_->detach();
 }
+
+std::string Attachment::taken_plans() const { return taken_.to_json(); }
 
 std::string Attachment::snapshot() const { return snapshot_to_json(controllers().snapshot()); }
 
@@ -216,6 +251,7 @@ std::string Attachment::stats() const {
            {"host_peak_bytes", totals_.host_peak_bytes},
            {"reserved_peak_bytes", totals_.reserved_peak_bytes},
            {"budget_bytes", budget_bytes_.count()},
+           {"policy", policy_spec_},
            {"failures", handle_->failures()},
            {"state", controllers_ ? to_string(controllers_->state()) : "fixed"}};
   const bool planned = last_.plan && last_.plan->predicted_peak_bytes > Bytes(0);
@@ -243,6 +279,13 @@ std::string Attachment::stats() const {
   }
   if (recomputed_.seconds) last["recompute_seconds"] = *recomputed_.seconds;
   out["last_step"] = std::move(last);
+  out["budget_fraction"] = nullptr;
+  if (fraction_) out["budget_fraction"] = fraction_->of_range;
+  out["budget_range"] = nullptr;
+  if (const auto& ends = range_.known(); ends && fraction_) {
+    out["budget_range"] = {{"floor_bytes", ends->floor_bytes.count()},
+                           {"keep_all_bytes", ends->keep_all_bytes.count()}};
+  }
   out["daemon"] = nullptr;
   if (reporting_) {
     const ReporterStatus status = reporting_->reporter().status();
@@ -253,7 +296,7 @@ std::string Attachment::stats() const {
 }
 
 inspect::ModelView Attachment::view() const {
-  if (!controllers_) throw std::runtime_error("unlearned: this policy learns nothing");
+  if (!controllers_) throw std::runtime_error("unlearned: " + without_answers());
   return inspect::ModelView::of(controllers_);
 }
 
@@ -272,6 +315,7 @@ std::string Attachment::serialize() const { return controllers().serialize(finge
 void Attachment::restore(const std::string& text) {
   auto done = controllers().restore(text, fingerprint_);
   if (!done) throw std::runtime_error("state: " + done.error().message);
+  range_.learned();
 }
 
 }  // namespace pudica::python

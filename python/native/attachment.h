@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "inspect/recording_policy.h"
 #include "inspect/reporting_policy.h"
 #include "native/controllers.h"
+#include "native/plans_taken.h"
+#include "native/range_budget.h"
 #include "native/settings.h"
 #include "pudica/torch.h"
 
@@ -45,13 +48,19 @@ class Attachment final : public torch::CustomClassHolder {
   void abandon();
 
   void count_residents(std::vector<at::Tensor> tensors);
-  void set_budget(std::int64_t bytes);
+  // `fraction` of the way from what recomputing every layer of the longest shapes needs to what
+  // keeping all needs, at most `bytes`; below 0: the bytes themselves. Throws "budget: message".
+  void set_budget(std::int64_t bytes, double fraction);
+  // What a fraction comes to now; -1: not known yet.
+  [[nodiscard]] std::int64_t range_bytes(double fraction);
   [[nodiscard]] std::int64_t budget() const { return budget_bytes_.count(); }
   void detach();
 
   // JSON. `shape` as users write it; a negative budget: the one in force. Questions about a shape
   // throw "unlearned: message" where nothing is known of it yet, else "shape: message".
   [[nodiscard]] std::string snapshot() const;
+  // Of a policy that keeps no plans itself: what it planned so far.
+  [[nodiscard]] std::string taken_plans() const;
   [[nodiscard]] std::string stats() const;
   [[nodiscard]] std::string explain(const std::string& shape, std::int64_t budget) const;
   [[nodiscard]] std::string estimate(const std::string& shape, std::int64_t budget) const;
@@ -78,22 +87,36 @@ class Attachment final : public torch::CustomClassHolder {
     std::int64_t reserved_peak_bytes = 0;
   };
 
-  void choose_policy(const Settings& settings);
   void report_to_daemon(const Settings& settings);
+  // A fraction that is in force; `most_bytes`: until it is known what it comes to, and beyond which
+  // it does not go.
+  struct Fraction {
+    double of_range = 0;
+    Bytes most_bytes{0};
+  };
+
+  [[nodiscard]] std::string without_answers() const;
+  void take_fraction(double of_range, Bytes most_bytes);
+  std::optional<Bytes> next_budget();
+  void tell_daemon();
   Controllers& controllers() const;  // throws where there are none
   inspect::ModelView view() const;   // likewise
   void count(const StepReport& report);
 
   std::string fingerprint_;
+  std::string policy_spec_;
   std::shared_ptr<Controllers> controllers_;  // null: another policy than pudica
   std::shared_ptr<Policy> policy_;
   std::shared_ptr<RecordingPolicy> recording_;  // around the policy
   std::shared_ptr<ReportingPolicy> reporting_;  // null: no daemon wanted
   std::unique_ptr<Handle> handle_;
   Bytes budget_bytes_{0};
+  std::optional<Fraction> fraction_;
+  RangeBudget range_;
   StepReport last_;
   RecordingPolicy::Recomputed recomputed_;  // of that step
   Totals totals_;
+  PlansTaken taken_;
 };
 
 }  // namespace pudica::python

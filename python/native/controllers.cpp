@@ -17,6 +17,11 @@ void Controllers::select(std::int64_t kind) {
   if (fresh) kind_->controller = make_controller(options_);
 }
 
+const Controller* Controllers::of(std::int64_t kind) const {
+  const auto found = kinds_.find(std::min(kind, kMostKinds - 1));
+  return found == kinds_.end() ? nullptr : found->second.controller.get();
+}
+
 void Controllers::renew(Kind& kind) {
   kind.controller = make_controller(options_);
   if (!kind.structure.layers.empty()) kind.controller->on_structure(kind.structure);

@@ -25,6 +25,9 @@ class Controllers final : public Controller {
   // kUnplanned: it has no plan and teaches nothing.
   void select(std::int64_t kind);
 
+  // nullptr: no call of this kind was planned yet.
+  [[nodiscard]] const Controller* of(std::int64_t kind) const;
+
   [[nodiscard]] std::string name() const override { return current().name(); }
   [[nodiscard]] bool wants_menus() const override { return current().wants_menus(); }
   void on_structure(const StepStructure& structure) override;

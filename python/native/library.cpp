@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "native/attachment.h"
 #include "native/log_lines.h"
+#include "native/policy_choice.h"
 #include "native/rerun_desk.h"
 #include "native/settings.h"
+#include "policy/policy_spec.h"
 
 namespace pudica::python {
 namespace {
@@ -25,6 +27,7 @@ std::int64_t peak_bytes_on(std::string device) {
   return peak_bytes_in_use(c10::Device(device)).count();
 }
 void reset_peak_bytes_on(std::string device) { reset_peak_bytes(c10::Device(device)); }
+std::vector<std::string> all_policies() { return policy_names(); }
 void expand_segments_of(std::string device) {
   const auto done = expand_segments(c10::Device(device));
   if (!done) throw std::runtime_error(done.error().message);
@@ -44,9 +47,11 @@ TORCH_LIBRARY(pudica, library) {
       .def("abandon", &Attachment::abandon)
       .def("count_residents", &Attachment::count_residents)
       .def("set_budget", &Attachment::set_budget)
+      .def("range_bytes", &Attachment::range_bytes)
       .def("budget", &Attachment::budget)
       .def("detach", &Attachment::detach)
       .def("snapshot", &Attachment::snapshot)
+      .def("taken_plans", &Attachment::taken_plans)
       .def("stats", &Attachment::stats)
       .def("explain", &Attachment::explain)
       .def("estimate", &Attachment::estimate)
@@ -66,6 +71,8 @@ TORCH_LIBRARY(pudica, library) {
   library.def("expand_segments", &expand_segments_of);
   library.def("configured", &configured);
   library.def("read_budget", &read_budget);
+  library.def("attachable_policies", &attachable_policies);
+  library.def("policy_names", &all_policies);
   library.def("collect_log", &collect_log);
   library.def("log_lines", &log_lines);
 }

@@ -29,6 +29,8 @@ json to_json(const BudgetSetting& budget) {
       return {{"kind", "bytes"}, {"bytes", budget.bytes.count()}};
     case BudgetSetting::Kind::kFraction:
       return {{"kind", "fraction"}, {"fraction", budget.fraction}};
+    case BudgetSetting::Kind::kBetween:
+      return {{"kind", "between"}, {"fraction", budget.fraction}};
     case BudgetSetting::Kind::kAuto:
       break;
   }
@@ -42,6 +44,8 @@ Settings read_settings(const std::string& text) {
   Settings settings;
   settings.config = read_config(given.at("config").get<std::string>());
   settings.budget_bytes = Bytes(given.at("budget_bytes").get<std::int64_t>());
+  const json& fraction = given.at("budget_fraction");
+  if (!fraction.is_null()) settings.budget_fraction = fraction.get<double>();
   settings.enforcement = given.at("hard").get<bool>() ? Enforcement::kHard : Enforcement::kSoft;
   settings.device = given.at("device").get<std::string>();
   const json& daemon = given.at("daemon");
@@ -50,7 +54,8 @@ Settings read_settings(const std::string& text) {
   settings.model = given.at("model").get<std::string>();
   settings.fingerprint = given.at("fingerprint").get<std::string>();
   const json& policy = given.at("policy");
-  if (!policy.is_null()) settings.config.policy = policy.get<std::string>();
+  settings.policy_given = !policy.is_null();
+  if (settings.policy_given) settings.config.policy = policy.get<std::string>();
   const json& clock = given.at("clock");
   if (clock == "operators") {
     settings.clock = operator_clock();

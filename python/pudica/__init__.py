@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ._between import between
 from ._errors import (
     AttachError,
     BudgetError,
@@ -24,7 +25,7 @@ from ._errors import (
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ._attach import attach
+    from ._attach import attach, policies
     from ._handle import Handle
     from ._layers import find_layers
 elif os.environ.get("PUDICA_DISABLE") == "1":
@@ -34,9 +35,13 @@ elif os.environ.get("PUDICA_DISABLE") == "1":
         """An inert handle: PUDICA_DISABLE=1."""
         return Handle()
 
+    def policies() -> list[str]:
+        """None: PUDICA_DISABLE=1."""
+        return []
+
     from ._layers import find_layers
 else:
-    from ._attach import attach
+    from ._attach import attach, policies
     from ._handle import Handle
     from ._layers import find_layers
 
@@ -51,5 +56,7 @@ __all__ = [
     "StateError",
     "__version__",
     "attach",
+    "between",
     "find_layers",
+    "policies",
 ]

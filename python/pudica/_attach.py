@@ -46,6 +46,11 @@ def _device_of(model: nn.Module) -> torch.device:
     return device
 
 
+def policies() -> list[str]:
+    """The names of the policies that attach() can plan by."""
+    return [str(name) for name in _native.ops.attachable_policies()]
+
+
 def _config_path(config: str | os.PathLike[str] | None) -> str:
     if config is not None:
         if not isinstance(config, (str, os.PathLike)):
@@ -60,7 +65,9 @@ def _usual_name(model: nn.Module) -> str:
     return f"{script if script not in ('', '-c', '-m') else 'python'}:{type(model).__name__}"
 
 
-def _check_words(enforce: object, daemon: object, name: object, allocator: object) -> None:
+def _check_words(
+    enforce: object, daemon: object, name: object, allocator: object, policy: object
+) -> None:
     if enforce not in ("soft", "hard"):
         raise AttachError(f'enforce is {enforce!r}; expected "soft" or "hard"')
     if daemon is not None and not isinstance(daemon, bool):
@@ -69,6 +76,8 @@ def _check_words(enforce: object, daemon: object, name: object, allocator: objec
         raise AttachError(f"name is {name!r}; expected a str or None")
     if allocator not in (None, "expandable"):
         raise AttachError(f'allocator is {allocator!r}; expected None or "expandable"')
+    if policy is not None and not isinstance(policy, str):
+        raise AttachError(f'policy is {policy!r}; expected None or one of {", ".join(policies())}')
 
 
 def _check_free(model: nn.Module) -> None:
@@ -92,6 +101,7 @@ def attach(
     daemon: bool | None = None,
     name: str | None = None,
     allocator: Literal["expandable"] | None = None,
+    policy: str | None = None,
 ) -> Handle:
     """Keeps the training of `model` within `budget` bytes of measured peak memory.
 
@@ -100,8 +110,9 @@ def attach(
 
     budget: an int is bytes; a float in (0, 1] a fraction of the device (on CPU of the smaller of
         the cgroup's limit and the memory available now); a str bytes with a unit ("20GiB"),
-        or "auto" (0.9; of a CUDA device 0.9 of what this process has or could get). None:
-        PUDICA_BUDGET, the configuration's, "auto".
+        or "auto" (0.9; of a CUDA device 0.9 of what this process has or could get);
+        between(0.4) so much of the way from recomputing every layer of the longest batch seen to
+        keeping them. None: PUDICA_BUDGET, the configuration's, "auto".
     layers: what plans are made of, where they are not found by themselves: class names, names of
         modules, classes, modules or predicates (name, module) -> bool, one or several.
     config: a configuration file (docs/configuration.md); None: PUDICA_CONFIG.
@@ -111,11 +122,13 @@ def attach(
     name: of this run for the daemon and its command line; else as in "train.py:BertModel".
     allocator: of a CUDA device. Under a budget new segments are expandable, unless
         PYTORCH_ALLOC_CONF says expandable_segments:False; "expandable": whatever was set.
+    policy: which rule plans, with its options: "pudica" or, to compare it with, a rival such as
+        "full", "every_n:n=3" or "mimose"; policies() names all. None: the configuration's.
 
     Raises AttachError (what pudica cannot be right on, each with its reason), BudgetError,
     ConfigError. With PUDICA_DISABLE=1 the handle does nothing.
     """
-    _check_words(enforce, daemon, name, allocator)
+    _check_words(enforce, daemon, name, allocator, policy)
     model = check_model(model)
     _check_free(model)
     chosen = find_layers(model, layers)
@@ -128,9 +141,10 @@ def attach(
         configured = json.loads(_native.ops.configured(path))
     except RuntimeError as error:
         raise from_native(error, BudgetError) from None
-    bytes_allowed = from_setting(configured, device) if budget is None else resolve(budget, device)
+    limits = from_setting(configured, device) if budget is None else resolve(budget, device)
     settings = {
-        "budget_bytes": bytes_allowed,
+        "budget_bytes": limits.bytes,
+        "budget_fraction": limits.fraction,
         "hard": enforce == "hard",
         "device": str(device),
         "config": path,
@@ -138,7 +152,7 @@ def attach(
         "name": name or _usual_name(model),
         "model": f"{type(model).__name__}: {len(chosen)} layers of {type(chosen[0]).__name__}",
         "fingerprint": _fingerprint(model, chosen, device),
-        "policy": forced_policy(),
+        "policy": forced_policy() if policy is None else policy,
         "clock": forced_clock(),
     }
     handle = Handle(model, chosen, settings)

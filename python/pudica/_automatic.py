@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from . import attach
-from ._budget import format_bytes
 from ._errors import AttachError, PudicaError
 from ._handle import Handle, attached_modules
 from ._hooks import _Hook
@@ -172,7 +171,7 @@ def adopt(handle: Handle, name: str) -> None:
     layers = handle.layers
     kinds = " and ".join(sorted({type(layer).__name__ for layer in layers}))
     say("attached to %s: %d layers (%s), budget %s", name, len(layers), kinds,
-        format_bytes(handle.budget))
+        handle._budget_words())
 
 
 # -- what the program makes ------------------------------------------------------------------

@@ -6,21 +6,30 @@ import json
 import numbers
 import pathlib
 import re
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import torch
 
 from . import _native
+from ._between import Between
 from ._cuda import usable_bytes
 from ._errors import BudgetError
 
-Budget = Union[int, float, str]
+Budget = Union[int, float, str, Between]
 _AUTO = 0.9  # of the device
 _MOST_BYTES = 2**63 - 1
 _EXPECTED = (
     'bytes (an int of at least 1, or a text such as "20GiB"), a fraction (a float in (0, 1], or a '
-    'text such as "0.9"), or "auto"'
+    'text such as "0.9"), between(0.4), or "auto"'
 )
+
+
+class Limits(NamedTuple):
+    """What a budget comes to on a device."""
+
+    bytes: int
+    # Of the way from recomputing all to keeping all, of which `bytes` is then the most; None: none.
+    fraction: float | None = None
 
 
 def _cgroup_limit() -> int | None:
@@ -65,20 +74,23 @@ def _fraction(value: float, device: torch.device) -> int:
     return max(1, int(value * device_bytes(device)))
 
 
-def resolve(budget: Budget, device: torch.device) -> int:
-    """Bytes of a budget: an int is bytes, a float in (0, 1] a fraction of the device, a str bytes
-    with a unit ("20GiB", "18 GB"), a fraction with a point ("0.9") or "auto": 0.9 of the device, of
-    a CUDA device 0.9 of what this process has of it or could still get. Raises BudgetError."""
+def resolve(budget: Budget, device: torch.device) -> Limits:
+    """Of a budget: an int is bytes, a float in (0, 1] a fraction of the device, a str bytes with a
+    unit ("20GiB", "18 GB"), a fraction with a point ("0.9"), what between() makes ("between(0.4)")
+    or "auto": 0.9 of the device, of a CUDA device 0.9 of what this process has of it or could still
+    get. Raises BudgetError."""
+    if isinstance(budget, Between):
+        return from_setting({"kind": "between", "fraction": budget.fraction}, device)
     if isinstance(budget, bool) or not isinstance(budget, (numbers.Integral, float, str)):
         raise BudgetError(f"budget is {budget!r}; expected {_EXPECTED}")
     if isinstance(budget, float):
-        return _fraction(budget, device)
+        return Limits(_fraction(budget, device))
     if isinstance(budget, numbers.Integral):
         if not 1 <= budget <= _MOST_BYTES:
             raise BudgetError(
                 f"budget is {budget} bytes; expected at least 1 and at most {_MOST_BYTES}"
             )
-        return int(budget)
+        return Limits(int(budget))
     try:
         read = json.loads(_native.ops.read_budget(budget.strip()))
     except RuntimeError:
@@ -86,11 +98,15 @@ def resolve(budget: Budget, device: torch.device) -> int:
     return from_setting(read, device)
 
 
-def from_setting(read: dict[str, Any], device: torch.device) -> int:
+def from_setting(read: dict[str, Any], device: torch.device) -> Limits:
     if read["kind"] == "bytes":
-        return int(read["bytes"])
+        return Limits(int(read["bytes"]))
     if read["kind"] == "fraction":
-        return _fraction(float(read["fraction"]), device)
+        return Limits(_fraction(float(read["fraction"]), device))
+    return Limits(_auto(device), float(read["fraction"]) if read["kind"] == "between" else None)
+
+
+def _auto(device: torch.device) -> int:
     if device.type == "cuda":
         return max(1, int(_AUTO * usable_bytes(device)))
     return _fraction(_AUTO, device)

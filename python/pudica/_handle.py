@@ -14,9 +14,9 @@ from torch import nn
 
 from . import _native, _optimizers, _rerun
 from ._arguments import take_apart, tensors_in
-from ._budget import Budget, format_bytes, resolve
+from ._budget import Budget, resolve
 from ._checkpointing import Takeover
-from ._errors import AttachError, from_native
+from ._errors import AttachError, BudgetError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
 from ._layers import class_word
@@ -90,7 +90,9 @@ class Handle(Messages):
 
     def set_budget(self, budget: Budget) -> None:
         """A new budget, from the next step on. As attach()'s; raises BudgetError."""
-        self._native.set_budget(resolve(budget, self._device))
+        limits = resolve(budget, self._device)
+        fraction = -1.0 if limits.fraction is None else limits.fraction
+        self._ask(BudgetError, self._native.set_budget, limits.bytes, fraction)
 
     def detach(self) -> None:
         """Leaves no hook, no cap and no changed setting. Idempotent. Backwards of forwards that
@@ -126,7 +128,9 @@ class Handle(Messages):
     def __repr__(self) -> str:
         if not self._attached:
             return "<pudica.Handle, detached>"
-        return f"<pudica.Handle: {len(self._layers)} layers, budget {format_bytes(self.budget)}>"
+        words = f"{len(self._layers)} layers, budget {self._budget_words()}"
+        policy = self.stats()["policy"]
+        return f"<pudica.Handle: {words}{'' if policy == 'pudica' else f', policy {policy}'}>"
 
     # -- hooks -------------------------------------------------------------------------------
 

@@ -31,7 +31,8 @@ class InertHandle:
                 "step_seconds": 0.0, "revocations": 0, "revoked_steps": 0, "overruns": 0,
                 "infeasible_steps": 0,
                 "highest_peak_bytes": 0, "host_peak_bytes": 0, "reserved_peak_bytes": 0,
-                "budget_bytes": 0, "failures": 0,
+                "budget_bytes": 0, "budget_fraction": None, "budget_range": None,
+                "policy": "none", "failures": 0,
                 "state": "disabled", "layers": 0, "last_step": last, "daemon": None}
 
     def plans(self) -> list[dict[str, Any]]:

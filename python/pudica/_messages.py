@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from . import _native
+from ._between import Between
 from ._budget import format_apart
 from ._questions import Questions
 from ._shape import MOST_KINDS
@@ -50,6 +51,8 @@ class Messages(Questions):
         if floor <= self.budget:
             return
         needed, budget = format_apart(floor, self.budget)
+        if (fraction := self.stats()["budget_fraction"]) is not None:
+            budget += f" ({Between(fraction)})"
         self._say_once(
             "infeasible",
             f"a batch of {shape} needs at least {needed}, the least that any plan of its layers "

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from ._answers import Answer, Explanation
-from ._budget import Budget, resolve
-from ._errors import ShapeError, StateError, from_native
+from ._between import Between
+from ._budget import Budget, format_bytes, resolve
+from ._errors import NotLearnedError, ShapeError, StateError, from_native
 from ._shape import ShapeReader
 
 _log = logging.getLogger("pudica")
@@ -45,7 +46,9 @@ class Questions:
         plan among them, recomputed_layers of layer_calls run again as a whole, recomputed_calls
         with those in part, recompute_seconds of step_seconds, revocations, overruns,
         highest_peak_bytes, host_peak_bytes (of offloaded layers), reserved_peak_bytes (from a
-        CUDA device by torch's allocator; 0 on CPU), budget_bytes, state, last_step, daemon.
+        CUDA device by torch's allocator; 0 on CPU), budget_bytes, policy, state, last_step, daemon.
+        Of a budget of between() also budget_fraction, and budget_range: floor_bytes and
+        keep_all_bytes of the longest batches, None until they are learned.
 
         Of the last step on a CUDA device also active_peak_bytes and reserved_peak_bytes, as
         torch's allocator counts them, and gap_bytes: what it had reserved beyond the bytes in use
@@ -56,9 +59,14 @@ class Questions:
         return stats
 
     def plans(self) -> list[dict[str, Any]]:
-        """The plans in the cache: key region, modes by layer, predicted bytes, reason."""
-        plans: list[dict[str, Any]] = self.snapshot()["plans"]
-        return plans
+        """The plans in the cache: key region, modes by layer, predicted bytes, reason, policy. Of
+        a policy that keeps no plans: the latest one of each shape."""
+        policy = self.stats()["policy"]
+        if policy.split(":")[0] == "pudica":
+            plans: list[dict[str, Any]] = self.snapshot()["plans"]
+        else:
+            plans = json.loads(self._native.taken_plans())
+        return [{**plan, "policy": policy} for plan in plans]
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that is known, as `pudica plans --json` documents it."""
@@ -146,9 +154,30 @@ class Questions:
             raise from_native(error, kind) from None
 
     def _answer(self, call: Any, shape: Shape, budget: Budget | None) -> dict[str, Any]:
-        limit = -1 if budget is None else resolve(budget, self._device)
+        limit = -1 if budget is None else self._bytes_of(budget)
         answer: dict[str, Any] = json.loads(self._ask(ShapeError, call, _shape_text(shape), limit))
         return answer
+
+    def _bytes_of(self, budget: Budget) -> int:
+        limits = resolve(budget, self._device)
+        if limits.fraction is None:
+            return limits.bytes
+        known = int(self._native.range_bytes(limits.fraction))
+        if known < 0:
+            raise NotLearnedError(
+                f"budget {Between(limits.fraction)}: what the longest batches need is not learned "
+                "yet; run training steps first"
+            )
+        return known
+
+    def _budget_words(self) -> str:
+        """"20.0 GiB", "20.0 GiB (between(0.4))"."""
+        stats = self.stats()
+        if (fraction := stats["budget_fraction"]) is None:
+            return format_bytes(self.budget)
+        if stats["budget_range"] is None:
+            return f"{Between(fraction)}, to be learned"
+        return f"{format_bytes(self.budget)} ({Between(fraction)})"
 
     def _load_state_file(self, path: str) -> None:
         self._state_file = path

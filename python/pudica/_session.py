@@ -34,11 +34,13 @@ class Session:
         enforce: Literal["soft", "hard"],
         daemon: bool | None,
         name: str | None,
+        policy: str | None = None,
     ) -> None:
         self._budget = budget
         self._layers = layers
         self._options: dict[str, Any] = {
             "config": config, "enforce": enforce, "daemon": daemon, "name": name,
+            "policy": policy,
         }
         self.handle: Any = None  # of the run that goes on, else of the last one
         self.learned: dict[str, Any] | None = None

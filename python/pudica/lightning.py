@@ -57,9 +57,10 @@ class PudicaCallback(_Base):  # type: ignore[misc]
         enforce: Literal["soft", "hard"] = "soft",
         daemon: bool | None = None,
         name: str | None = None,
+        policy: str | None = None,
     ) -> None:
         super().__init__()
-        self.session = Session(budget, layers, config, enforce, daemon, name)
+        self.session = Session(budget, layers, config, enforce, daemon, name, policy)
 
     @property
     def handle(self) -> Any:

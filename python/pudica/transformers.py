@@ -59,11 +59,12 @@ class PudicaCallback(_Base):  # type: ignore[misc]
         enforce: Literal["soft", "hard"] = "soft",
         daemon: bool | None = None,
         name: str | None = None,
+        policy: str | None = None,
         resume_from: str | os.PathLike[str] | None = None,
     ) -> None:
         """`resume_from`: the checkpoint folder whose learned model a resumed run begins with; None:
         `args.resume_from_checkpoint`, else the one of the step in `args.output_dir`."""
-        self.session = Session(budget, layers, config, enforce, daemon, name)
+        self.session = Session(budget, layers, config, enforce, daemon, name, policy)
         self._resume_from = resume_from
         self.automatic = False  # put there by `pudica run`: gives way to the program's own
         self._bars: list[Any] = []  # callbacks with a progress bar, where install() showed them

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ import training_support as support
 from torch import nn
 
 import pudica
-from pudica._forced import plans_of
 
 
 class Block(nn.Module):
@@ -47,6 +45,7 @@ class Course(NamedTuple):
     stats: Any
     steps: list[Any]  # stats()["last_step"] of each
     bits: str
+    plans: Any = ()  # handle.plans() at the end, of a policy that was named
 
     def over(self, budget: int) -> list[tuple[int, float]]:
         """Steps beyond the budget, and by how much."""
@@ -67,15 +66,25 @@ class Training:
         model = self._make()
         optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
         steps = []
-        with contextlib.nullcontext() if policy is None else plans_of(policy):
-            handle = pudica.attach(model, budget, daemon=False)
-        with handle:
+        with pudica.attach(model, budget, daemon=False, policy=policy) as handle:
             for k in range(self._steps):
                 optimizer.zero_grad()
                 self._step(model, k)
                 optimizer.step()
                 steps.append(handle.stats()["last_step"])
-            return Course(handle.stats(), steps, support.digest(model))
+            plans = handle.plans() if policy is not None else ()
+            return Course(handle.stats(), steps, support.digest(model), plans)
+
+    def plain(self) -> str:
+        """The bits of the same without pudica."""
+        torch.manual_seed(0)
+        model = self._make()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        for k in range(self._steps):
+            optimizer.zero_grad()
+            self._step(model, k)
+            optimizer.step()
+        return support.digest(model)
 
     def ends(self) -> tuple[int, int, str]:
         """The least peak when every layer is recomputed, that of keeping all, and the bits."""

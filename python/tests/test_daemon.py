@@ -77,6 +77,33 @@ def test_status_explain_and_budget_work_on_a_python_run(daemon):
     ])
 
 
+def test_a_budget_that_follows_the_batches_is_seen_and_can_be_taken_over(daemon):
+    model = small.make()
+    with pudica.attach(model, pudica.between(0.4), name="mine") as handle:
+        wait_for("the registration", lambda: handle.stats()["daemon"]["registered"])
+        optimizer = small.train(model, 12)
+        assert handle.stats()["budget_range"] is not None
+
+        def seen():
+            rows = json.loads(ask("status", "--json"))["runs"]
+            return rows[0]["budget_bytes"] == handle.budget and rows[0]
+
+        row = wait_for("the budget that it came to", seen)
+        assert row["budget_fraction"] == 0.4 and row["budget_source"] == "run"
+        handle.set_budget("1GiB")
+        assert wait_for("the run's own change", seen)["budget_fraction"] is None
+        handle.set_budget(pudica.between(0.2))
+        ask("budget", "mine", "3MiB", "--no-wait")
+
+        def taken():
+            small.train(model, 1, optimizer)
+            return handle.budget == 3 << 20
+
+        wait_for("the operator's budget to be taken", taken)
+        small.train(model, 2, optimizer)
+        assert handle.budget == 3 << 20 and handle.stats()["budget_fraction"] is None
+
+
 @pytest.mark.parametrize("script, word", [("jobs/train.py", "train.py"), ("-c", "python")])
 def test_a_run_without_a_name_has_its_scripts(daemon, monkeypatch, script, word):
     monkeypatch.setattr("sys.argv", [script])

@@ -6,6 +6,7 @@ import re
 import sys
 
 import bench_manifest
+import rivals_report
 
 INTRO = """# Results
 
@@ -111,7 +112,10 @@ def section(kept):
     yield (f"at {str(result.get('revision'))[:12]}, {result.get('date')}: {machine.get('cpu')}, "
            f"{machine.get('instruction_set')}, {machine.get('cores')} cores, "
            f"load {number(machine.get('load_1min'))} before it.\n")
-    if "policies" in result:
+    if result.get("benchmark") == "rivals":
+        yield f"![time and memory of each]({kept.name}.svg)\n"
+        yield from rivals_report.page(result)
+    elif "policies" in result:
         yield from trained(result)
     elif "cases" in result:
         yield from measured(kept, result)

@@ -50,6 +50,9 @@ def renew(kept, build):
         whole = out.with_suffix(".whole")
         whole.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         shutil.move(whole, kept.root / kept.path)
+        figure = out.with_suffix(".svg")
+        if figure.exists():
+            shutil.move(figure, (kept.root / kept.path).with_suffix(".svg"))
     return time.monotonic() - begin
 
 

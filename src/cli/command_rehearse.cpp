@@ -85,6 +85,7 @@ Result<Rehearsal> settings_of(const Arguments& arguments, const std::string& fol
   if (!arguments.budget.empty()) {
     const auto budget = parse_budget(arguments.budget);
     if (!budget) return budget.error().with_context("--budget");
+    out.budget = budget_of_training(*budget);
   }
   if (const auto option = option_against_pythonpath(arguments.program); !option.empty()) {
     return invalid_argument("python " + option +
@@ -104,7 +105,6 @@ Result<Rehearsal> settings_of(const Arguments& arguments, const std::string& fol
   }
   out.devices = arguments.devices;
   out.most_steps = arguments.most_steps;
-  out.budget = arguments.budget;
   out.folder = folder;
   out.program = arguments.program;
   return out;

@@ -67,6 +67,7 @@ Result<std::optional<Bytes>> budget_of(const std::string& text, const RecordedMo
     case BudgetSetting::Kind::kBytes:
       return std::optional<Bytes>(budget->bytes);
     case BudgetSetting::Kind::kFraction:
+    case BudgetSetting::Kind::kBetween:
       break;
   }
   const auto range = model.range();

@@ -30,7 +30,7 @@ Result<void> set_environment(const Arguments& arguments) {
   if (!arguments.budget.empty()) {
     const auto budget = parse_budget(arguments.budget);
     if (!budget) return budget.error().with_context("--budget");
-    setenv("PUDICA_BUDGET", arguments.budget.c_str(), 1);
+    setenv("PUDICA_BUDGET", budget_of_training(*budget).c_str(), 1);
   }
   if (!arguments.config.empty()) {
     const auto config = load_config(arguments.config).result();

@@ -222,7 +222,9 @@ class Declaration {
     sub->add_option("--devices", arguments_.devices, "how many there are, for torchrun; default: 1")
         ->check(CLI::Range(1, 16))
         ->type_name("N");
-    budget_option(sub, "the plan's budget: bytes, a fraction or auto (default)");
+    budget_option(sub,
+                  "the plan's budget: bytes, auto (default) or a fraction: 0.0 recomputes\n"
+                  "every layer of the longest batch, 1.0 keeps them");
     sub->add_option("--steps", arguments_.most_steps,
                     "optimizer steps to rehearse, 0: until the script ends; default: 50")
         ->check(CLI::Range(0, 1000000000))
@@ -253,7 +255,9 @@ class Declaration {
                   "  pudica run -- python train.py\n"
                   "  pudica run --budget 18GiB --config pudica.json -- pudica-train --daemon\n"
                   "\nThe exit code is the command's own; 2 where it cannot be started.\n");
-    budget_option(sub, "PUDICA_BUDGET of the command: bytes, a fraction or auto");
+    budget_option(sub,
+                  "PUDICA_BUDGET of the command: bytes, auto or a fraction: 0.0 recomputes\n"
+                  "every layer of the longest batch, 1.0 keeps them");
     config_option(sub);
 
     sub = command("completion", "Print a completion script for a shell",

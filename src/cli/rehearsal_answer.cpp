@@ -156,6 +156,8 @@ Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
   };
   if (!read || read->kind == BudgetSetting::Kind::kAuto) return share(kAutoShare, memory - context);
   if (read->kind == BudgetSetting::Kind::kBytes) return read->bytes;
+  // Until a run has learned what its longest batches need it may take what "auto" does.
+  if (read->kind == BudgetSetting::Kind::kBetween) return share(kAutoShare, memory - context);
   return share(read->fraction, memory);
 }
 

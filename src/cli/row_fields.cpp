@@ -31,6 +31,7 @@ constexpr std::array kRunFields{
     "steps_total",
     "budget_bytes",
     "budget_source",
+    "budget_fraction",
     "budget_pending_bytes",
     "floor_bytes",
     "keep_all_bytes",

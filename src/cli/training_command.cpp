@@ -14,6 +14,12 @@ void prepend_environment(const char* name, const std::string& path) {
   setenv(name, (path + (filled ? ":" + *before : std::string())).c_str(), 1);
 }
 
+std::string budget_of_training(const BudgetSetting& budget) {
+  BudgetSetting meant = budget;
+  if (meant.kind == BudgetSetting::Kind::kFraction) meant.kind = BudgetSetting::Kind::kBetween;
+  return to_string(meant);
+}
+
 std::string installed_beside(const std::string& below) {
   std::error_code failed;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);

@@ -135,6 +135,10 @@ Facts memory_facts(const Json& run, const RunView& view) {
   std::string budget = budget_text(run);
   const std::string source = text(run, "budget_source");
   if (!source.empty()) budget += ", set by the " + sanitised(source, style);
+  if (const auto fraction = number(run, "budget_fraction")) {
+    budget +=
+        fmt::format(", {:g} of the way from recomputing to keeping its longest batch", *fraction);
+  }
   const std::string group = text(run, "group");
   if (!group.empty())
     budget += ", group " + clipped(sanitised(group, style), name_width(style), style);

@@ -18,20 +18,22 @@ namespace pudica {
 
 // A budget as it is written: what a fraction is a fraction of depends on the program that reads it.
 struct BudgetSetting {
-  enum class Kind : std::uint8_t { kAuto, kBytes, kFraction };
+  enum class Kind : std::uint8_t { kAuto, kBytes, kFraction, kBetween };
 
   Kind kind = Kind::kAuto;
-  Bytes bytes{0};       // of kBytes, >= 1
-  double fraction = 0;  // of kFraction, in [0, 1]
+  Bytes bytes{0};  // of kBytes, >= 1
+  // In [0, 1]: of kFraction; of kBetween the way from what recomputing every layer of the longest
+  // batches needs to what keeping all needs.
+  double fraction = 0;
 
   bool operator==(const BudgetSetting&) const = default;
 };
 
-// Reads "auto", bytes ("600MiB", "4096") or a fraction with a point ("0.4"). Errors:
-// kInvalidArgument naming the text and what was expected.
+// Reads "auto", bytes ("600MiB", "4096"), a fraction with a point ("0.4") or "between(0.4)".
+// Errors: kInvalidArgument naming the text and what was expected.
 Result<BudgetSetting> parse_budget(std::string_view text);
 
-// "auto", a byte count with its unit or a fraction: what parse_budget reads.
+// "auto", a byte count with its unit, a fraction or "between(0.4)": what parse_budget reads.
 std::string to_string(const BudgetSetting& budget);
 
 // Every key of the file, with its default. Ranges and units: docs/configuration.md, config_keys().

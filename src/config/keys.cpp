@@ -130,7 +130,8 @@ bool read_policy(const json& value, Config& config) {
 constexpr std::array<std::string_view, 5> kLogLevels{"off", "error", "warn", "info", "debug"};
 
 constexpr std::array<Key, 20> kKeys{{
-    {"budget", "string or number", "auto, bytes (600MiB, 4096) or a fraction from 0.0 to 1.0",
+    {"budget", "string or number",
+     "auto, bytes (600MiB, 4096), a fraction from 0.0 to 1.0, or between(F) with F from 0 to 1",
      "bytes", "\"auto\"", &read_budget},
     {"warmup.mode", "string", "revocable or sheltered", "", "\"revocable\"", &read_warmup_mode},
     {"warmup.min_steps", "integer", "1 to 1000", "steps", "2",

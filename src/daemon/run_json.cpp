@@ -59,6 +59,7 @@ void write(JsonText& out, const BudgetChange& change) {
   out.key("seq").value(change.seq);
   out.key("step").value(change.step);
   out.key("budget_bytes").value(change.budget_bytes);
+  out.key("fraction").value(change.fraction);
   out.key("source").value(change.source);
   out.key("plan_id").value(change.plan_id);
   out.key("predicted_bytes").value(change.predicted_bytes);
@@ -125,6 +126,7 @@ void write_fields(JsonText& out, const RunSummary& run, CommandLine command) {
   write_description(out, *run.about, command);
   write_state(out, run);
   out.key("budget_bytes").value(run.budget_bytes);
+  out.key("budget_fraction").value(run.budget_fraction);
   out.key("budget_source").value(run.budget_source);
   out.key("budget_pending_bytes").value(run.budget_pending_bytes);
   out.key("floor_bytes").value(run.about->floor_bytes);

@@ -78,7 +78,10 @@ RunState::RunState(std::string id, RunDescription description, std::int64_t unix
   summary_.last_seen_at = unix_seconds;
   summary_.budget_bytes = description.budget_bytes;
   summary_.about = std::make_shared<const RunDescription>(std::move(description));
-  change_budget({.at = unix_seconds, .budget_bytes = summary_.budget_bytes, .source = "run"});
+  change_budget({.at = unix_seconds,
+                 .budget_bytes = summary_.budget_bytes,
+                 .fraction = summary_.about->budget_fraction,
+                 .source = "run"});
 }
 
 void RunState::register_again(RunDescription description, std::int64_t unix_seconds) {
@@ -89,10 +92,12 @@ void RunState::register_again(RunDescription description, std::int64_t unix_seco
   summary_.phase_reason.clear();
   summary_.budget_pending_bytes.reset();
   asked_.reset();
-  if (description.budget_bytes != summary_.budget_bytes) {
+  if (description.budget_bytes != summary_.budget_bytes ||
+      description.budget_fraction != summary_.budget_fraction) {
     change_budget({.at = unix_seconds,
                    .step = summary_.step.value_or(0),
                    .budget_bytes = description.budget_bytes,
+                   .fraction = description.budget_fraction,
                    .source = "run"});
   }
   summary_.about = std::make_shared<const RunDescription>(std::move(description));
@@ -236,6 +241,7 @@ void RunState::on(const BudgetEvent& event, std::int64_t unix_seconds) {
                  .seq = event.seq,
                  .step = event.step,
                  .budget_bytes = event.budget_bytes,
+                 .fraction = event.fraction,
                  .source = std::move(source)});
 }
 
@@ -253,6 +259,7 @@ void RunState::on(const EndEvent& event, std::int64_t unix_seconds) {
 
 void RunState::change_budget(BudgetChange change) {
   summary_.budget_bytes = change.budget_bytes;
+  summary_.budget_fraction = change.fraction;
   summary_.budget_source = change.source;
   budgets_.push_back(std::move(change));
   if (budgets_.size() > kBudgetChangesKept) budgets_.pop_front();

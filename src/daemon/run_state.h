@@ -47,6 +47,7 @@ struct BudgetChange {
   std::uint64_t seq = 0;  // of the command that it answers; 0: none
   std::uint64_t step = 0;
   Bytes budget_bytes{0};
+  std::optional<double> fraction;  // as RunDescription::budget_fraction
   std::string source;
   std::optional<std::uint64_t> plan_id;
   std::optional<Bytes> predicted_bytes;
@@ -78,6 +79,7 @@ struct RunSummary {
   std::optional<std::int64_t> ended_at;
   std::optional<std::uint64_t> step;
   Bytes budget_bytes{0};
+  std::optional<double> budget_fraction;  // of the way from floor to keep-all; nullopt: bytes
   std::string budget_source = "run";
   std::optional<Bytes> budget_pending_bytes;
   std::optional<Bytes> base_bytes;

@@ -112,7 +112,7 @@ NextSend EventLink::after_failure(const std::string& what) {
 
 NextSend EventLink::try_to_register() {
   ReportMailbox& mailbox = context_.mailbox;
-  description_.budget_bytes = mailbox.budget_in_force(description_.budget_bytes);
+  mailbox.put_in_force(description_);
   description_.steps_done = std::max(description_.steps_done, mailbox.steps_begun());
   const auto reply = context_.transport.post("/v1/runs", to_json(description_), kRegisterTimeout);
   if (!reply) return after_failure(reply.error().message);

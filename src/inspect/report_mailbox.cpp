@@ -40,7 +40,7 @@ void ReportMailbox::add_budget(BudgetEvent event) {
   {
     const std::lock_guard lock(mutex_);
     if (status_.stopped) return;
-    in_force_ = event.budget_bytes;
+    in_force_ = event;
     // The number of an order of a daemon before this one means another one now.
     if (event.seq == taken_seq_ && taken_epoch_ != epochs_) event.seq = 0;
     snapshot_stale_ = true;
@@ -231,7 +231,9 @@ void ReportMailbox::registered(const Registration& registration, const RunDescri
     if (said.steps_done == 0 && steps_begun_ > 0) {
       // It began while the daemon was told otherwise: with its own budget, which is to be counted.
       const auto step = static_cast<std::uint64_t>(steps_begun_);
-      outgoing_.events.emplace_back(BudgetEvent{0, step, in_force_.value_or(said.budget_bytes)});
+      const BudgetEvent own{0, step, said.budget_bytes, said.budget_fraction};
+      const BudgetEvent used = in_force_.value_or(own);
+      outgoing_.events.emplace_back(BudgetEvent{0, step, used.budget_bytes, used.fraction});
       urgent_ = true;
     }
     if (registration.budget_bytes) budget_ = BudgetOrder{0, *registration.budget_bytes, "daemon"};
@@ -281,9 +283,11 @@ void ReportMailbox::stop_for_good(const std::string& reason) {
   wake();
 }
 
-Bytes ReportMailbox::budget_in_force(Bytes otherwise) const {
+void ReportMailbox::put_in_force(RunDescription& description) const {
   const std::lock_guard lock(mutex_);
-  return in_force_.value_or(otherwise);
+  if (!in_force_) return;
+  description.budget_bytes = in_force_->budget_bytes;
+  description.budget_fraction = in_force_->fraction;
 }
 
 std::int64_t ReportMailbox::steps_begun() const {

@@ -112,8 +112,8 @@ class ReportMailbox {
   void contact_lost(const std::string& reason);
   void contact_made();
   void stop_for_good(const std::string& reason);
-  // What a registration says is in force.
-  [[nodiscard]] Bytes budget_in_force(Bytes otherwise) const;
+  // A registration says which budget is in force.
+  void put_in_force(RunDescription& description) const;
   // How many steps have begun: before the first one nothing is in use.
   [[nodiscard]] std::int64_t steps_begun() const;
   [[nodiscard]] std::optional<ReportSession> session() const;
@@ -155,7 +155,7 @@ class ReportMailbox {
   bool closing_ = false;
   std::optional<BudgetOrder> budget_;
   std::optional<std::string> model_;
-  std::optional<Bytes> in_force_;
+  std::optional<BudgetEvent> in_force_;
   std::int64_t steps_begun_ = 0;
   std::uint64_t taken_seq_ = 0;    // of the last order taken
   std::uint64_t taken_epoch_ = 0;  // and the registration that it came by

@@ -289,7 +289,15 @@ std::optional<BudgetOrder> Reporter::take_budget() noexcept {
 
 void Reporter::budget_applied(std::uint64_t seq, std::uint64_t step, Bytes bytes) noexcept {
   impl_->contained(0, [&](ReportMailbox& mailbox) {
-    mailbox.add_budget({seq, step, bytes});
+    mailbox.add_budget({seq, step, bytes, std::nullopt});
+    return 0;
+  });
+}
+
+void Reporter::budget_changed(std::uint64_t step, Bytes bytes,
+                              std::optional<double> fraction) noexcept {
+  impl_->contained(0, [&](ReportMailbox& mailbox) {
+    mailbox.add_budget({0, step, bytes, fraction});
     return 0;
   });
 }

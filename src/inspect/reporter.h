@@ -53,8 +53,10 @@ class Reporter {
   void need(Bytes bytes) noexcept;
   // The daemon's latest wish that was not taken yet.
   std::optional<BudgetOrder> take_budget() noexcept;
-  // `bytes` is in effect from `step` on, by the wish `seq` (0: by the run itself or as registered).
+  // `bytes` is in effect from `step` on, by the wish `seq` (0: as registered).
   void budget_applied(std::uint64_t seq, std::uint64_t step, Bytes bytes) noexcept;
+  // The same by the run itself; `fraction` as in RunDescription.
+  void budget_changed(std::uint64_t step, Bytes bytes, std::optional<double> fraction) noexcept;
   // The learned state that the daemon offers, once each.
   std::optional<std::string> take_model() noexcept;
   [[nodiscard]] ReporterStatus status() const noexcept;

@@ -41,6 +41,12 @@ std::optional<Bytes> ReportingPolicy::next_budget() {
   return budget;
 }
 
+void ReportingPolicy::changed_itself(Bytes budget_bytes, std::optional<double> fraction) {
+  options_.budget_bytes = budget_bytes;
+  needs_.clear();
+  reporter_->budget_changed(step_ + 1, budget_bytes, fraction);
+}
+
 void ReportingPolicy::take_model() {
   auto state = reporter_->take_model();
   if (!state || !controller_ || !options_.takes_models || options_.fingerprint.empty()) return;

@@ -46,6 +46,8 @@ class ReportingPolicy final : public Policy {
 
   // The daemon's wish for the step that begins, if it has a new one; it counts as applied.
   std::optional<Bytes> next_budget();
+  // The run changed its budget, from its next step on; `fraction` as in RunDescription.
+  void changed_itself(Bytes budget_bytes, std::optional<double> fraction);
   // The last snapshot and model, and the end. True: the daemon knows.
   bool finish(const std::string& status, std::chrono::milliseconds timeout);
   [[nodiscard]] Reporter& reporter() { return *reporter_; }

@@ -25,10 +25,12 @@ Json event_json(const SnapshotEvent& event) {
 }
 Json event_json(const ModelEvent& event) { return {{"type", "model"}, {"state", event.state}}; }
 Json event_json(const BudgetEvent& event) {
-  return {{"type", "budget"},
-          {"seq", event.seq},
-          {"step", event.step},
-          {"budget_bytes", event.budget_bytes.count()}};
+  Json out{{"type", "budget"},
+           {"seq", event.seq},
+           {"step", event.step},
+           {"budget_bytes", event.budget_bytes.count()}};
+  if (event.fraction) out["fraction"] = finite(*event.fraction);
+  return out;
 }
 Json event_json(const NeedEvent& event) {
   return {{"type", "need"}, {"bytes", event.bytes.count()}};
@@ -64,6 +66,7 @@ std::string to_json(const RunDescription& run) {
   out["group"] = run.group;
   out["versions"] = std::move(versions);
   out["budget_bytes"] = run.budget_bytes.count();
+  if (run.budget_fraction) out["budget_fraction"] = finite(*run.budget_fraction);
   out["floor_bytes"] = bytes_or_null(run.floor_bytes);
   out["keep_all_bytes"] = bytes_or_null(run.keep_all_bytes);
   out["steps_total"] = run.steps_total ? Json(*run.steps_total) : Json();

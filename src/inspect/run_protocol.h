@@ -37,6 +37,9 @@ struct RunDescription {
   std::string group;        // budget group; empty: none
   std::map<std::string, std::string> versions;
   Bytes budget_bytes{0};  // 0: not limited
+  // The budget is so much of the way from floor to keep-all of its longest batches, which the run
+  // learns; nullopt: it is what it is.
+  std::optional<double> budget_fraction;
   std::optional<Bytes> floor_bytes;
   std::optional<Bytes> keep_all_bytes;
   std::optional<std::int64_t> steps_total;
@@ -86,6 +89,7 @@ struct BudgetEvent {
   std::uint64_t seq = 0;
   std::uint64_t step = 0;
   Bytes budget_bytes{0};
+  std::optional<double> fraction;  // as RunDescription::budget_fraction
 };
 struct NeedEvent {
   Bytes bytes{0};

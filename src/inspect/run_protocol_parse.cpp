@@ -133,11 +133,20 @@ SnapshotEvent snapshot_event(FieldReader& reader) {
   return {inspect::dump(*snapshot, -1), snapshot_fields(*snapshot)};
 }
 
+// Of [0, 1]; nullopt where it is not told.
+std::optional<double> share_of(FieldReader& reader, const char* name) {
+  if (!reader.has(name)) return std::nullopt;
+  const double share = reader.number(name);
+  if (share > 1) reader.fail(name, std::to_string(share) + ", expected 0 to 1");
+  return share;
+}
+
 BudgetEvent budget_event(FieldReader& reader) {
   BudgetEvent event;
   event.seq = reader.identifier("seq");
   event.step = reader.identifier("step");
   event.budget_bytes = Bytes(reader.integer("budget_bytes"));
+  event.fraction = share_of(reader, "fraction");
   return event;
 }
 
@@ -244,6 +253,7 @@ Result<RunDescription> parse_run_description(std::string_view text) {
     run.instance = name_of(reader, "instance");
     run.versions = versions_of(reader);
     run.budget_bytes = Bytes(reader.integer("budget_bytes"));
+    run.budget_fraction = share_of(reader, "budget_fraction");
     run.floor_bytes = bytes_or_null(reader, "floor_bytes");
     run.keep_all_bytes = bytes_or_null(reader, "keep_all_bytes");
     if (reader.has("steps_total")) run.steps_total = reader.integer_or_null("steps_total");

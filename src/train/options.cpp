@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "config/config.h"
 #include "policy/policy_spec.h"
 
 namespace pudica::train {
@@ -251,6 +252,11 @@ Result<BudgetOption> parse_budget(std::string_view text) {
       "expected bytes (600MiB, 1.5GB, an integer) or a fraction from 0.0 to 1.0 with a point";
   const bool plain = text.find_first_not_of("0123456789.") == std::string_view::npos;
   BudgetOption budget;
+  if (const auto setting = pudica::parse_budget(text);
+      setting && setting->kind == BudgetSetting::Kind::kBetween) {
+    budget.fraction = setting->fraction;
+    return budget;
+  }
   if (plain && text.find('.') != std::string_view::npos) {
     double value = 0;
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);

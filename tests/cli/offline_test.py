@@ -163,9 +163,23 @@ def test_run_sets_the_environment_and_becomes_the_command(tmp_path):
                  sys.executable, "-c", show, cwd=tmp_path)
     assert output.code == 0
     assert f"'PUDICA_SOCKET': '{tmp_path}/s.sock'" in output.stdout
-    assert "'PUDICA_BUDGET': '0.5'" in output.stdout
+    # A fraction as in pudica-train: the command's own longest batches are the measure.
+    assert "'PUDICA_BUDGET': 'between(0.5)'" in output.stdout
     assert f"'PUDICA_CONFIG': '{config}'" in output.stdout
     assert "runs without the daemon" in output.stderr
+
+
+@pytest.mark.parametrize("given, set_to", [("0.4", "between(0.4)"), ("between(0.25)",) * 2,
+                                           ("18GiB", "19327352832B"), ("auto", "auto")])
+def test_run_says_what_a_budget_means_to_a_training(given, set_to):
+    show = "import os; print(os.environ['PUDICA_BUDGET'])"
+    assert cli("run", "--budget", given, "--", sys.executable, "-c", show).stdout.strip() == set_to
+
+
+def test_replay_takes_what_run_sets():
+    fraction = cli("replay", str(RECORD), "--budget", "0.5", "--json").json
+    between = cli("replay", str(RECORD), "--budget", "between(0.5)", "--json").json
+    assert fraction["budget_bytes"] == between["budget_bytes"]
 
 
 def test_run_passes_the_exit_code_and_refuses_bad_input(tmp_path):

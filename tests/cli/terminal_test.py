@@ -69,6 +69,14 @@ def test_whether_a_run_is_all_right_is_said(cli, daemon, change, expected):
     assert re.search(r"All right +" + re.escape(expected), shown), shown
 
 
+def test_a_budget_that_follows_the_batches_says_where_it_lies(cli, daemon):
+    daemon.runs = [a_run(budget_fraction=0.4)]
+    shown = cli.shown("status", "train", "--no-color")
+    assert "0.4 of the way from recomputing to keeping its longest batch" in shown, shown
+    daemon.runs = [a_run()]
+    assert "of the way" not in cli.shown("status", "train", "--no-color")
+
+
 def test_top_updates_and_leaves_clean_on_q(cli, daemon):
     with cli.terminal("top", "--interval", "0.1") as screen:
         screen.wait_for(ENTER)

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -213,8 +215,23 @@ TEST(Budget, ReadsAutoBytesAndFractions) {
   }
 }
 
+TEST(Budget, ReadsAPlaceBetweenRecomputingAndKeeping) {
+  for (const auto& [text, fraction] : std::map<std::string, double>{
+           {"between(0.4)", 0.4}, {"between(0)", 0}, {"between(1)", 1}, {"between(1.0)", 1}}) {
+    const auto budget = parse_budget(text);
+    ASSERT_TRUE(budget.has_value()) << text;
+    EXPECT_EQ(budget->kind, BudgetSetting::Kind::kBetween) << text;
+    EXPECT_EQ(budget->fraction, fraction) << text;
+  }
+  for (const char* text : {"between", "between()", "between(1.1)", "between(-0.1)", "between(nan)",
+                           "between(0.4", "between 0.4", "between(0.4) "}) {
+    EXPECT_FALSE(parse_budget(text).has_value()) << text;
+  }
+}
+
 TEST(Budget, PrintsWhatItReads) {
-  for (const char* text : {"auto", "600MiB", "1", "0.4", "0.0", "1.0", "0.30000000000000004"}) {
+  for (const char* text : {"auto", "600MiB", "1", "0.4", "0.0", "1.0", "0.30000000000000004",
+                           "between(0.4)", "between(0)", "between(1)"}) {
     const auto budget = parse_budget(text);
     ASSERT_TRUE(budget.has_value()) << text;
     const auto again = parse_budget(to_string(*budget));

@@ -197,6 +197,24 @@ TEST_F(ApiTest, RunsAreFoundByIdAndByUniqueName) {
   EXPECT_EQ(daemon.ask("GET", "/v1/runs/none").status, 404);
 }
 
+TEST_F(ApiTest, ABudgetThatFollowsTheRunsBatchesSaysItsFractionUntilAnOperatorSetsBytes) {
+  RunDescription about = described("train");
+  about.budget_fraction = 0.4;
+  const std::string id = add(about);
+  EXPECT_EQ(daemon.json("GET", "/v1/runs/" + id)["budget_fraction"], 0.4);
+  send(id, {BudgetEvent{0, 3, Bytes(700), 0.4}, step_event(3, 600)});
+  Json run = daemon.json("GET", "/v1/runs/" + id);
+  EXPECT_EQ(run["budget_bytes"], 700);
+  EXPECT_EQ(run["budget_fraction"], 0.4);
+  EXPECT_EQ(run["budget_source"], "run");
+  EXPECT_EQ(run["budgets"][1]["fraction"], 0.4);
+  daemon.json("PUT", "/v1/runs/train/budget", R"({"budget":"1KiB"})");
+  send(id, {BudgetEvent{1, 4, Bytes(1024), std::nullopt}, step_event(4, 1000)});
+  run = daemon.json("GET", "/v1/runs/" + id);
+  EXPECT_EQ(run["budget_bytes"], 1024);
+  EXPECT_TRUE(run["budget_fraction"].is_null());
+}
+
 TEST_F(ApiTest, BudgetGoesToTheRunAndComesBack) {
   const std::string id = add(described("train"));
   const Json asked = daemon.json("PUT", "/v1/runs/train/budget", R"({"budget":"1KiB"})");

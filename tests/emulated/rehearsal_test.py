@@ -88,6 +88,14 @@ def test_no_plan_fits_is_exit_code_4(rehearse):
     assert answer["floor_peak"]["allocated_bytes"] > 0, "learned without the card's limit"
 
 
+def test_a_fraction_lies_between_recomputing_and_keeping_the_longest_batch(rehearse):
+    _, answer, _ = rehearse("plain", options=["--budget", "0.5", "--steps", 12])
+    floor = answer["floor_peak"]["allocated_bytes"]
+    keep_all = answer["keep_all_peak"]["allocated_bytes"]
+    assert floor < answer["budget_bytes"] < keep_all
+    assert answer["overruns"] == 0
+
+
 def test_a_budget_is_taken(rehearse):
     _, answer, _ = rehearse("plain", options=["--budget", "700MiB", "--steps", 12])
     assert answer["budget_bytes"] == 700 << 20

@@ -151,6 +151,22 @@ TEST_F(ReportMailboxTest, NumbersOfADaemonBeforeThisOneAreNotTold) {
   EXPECT_EQ(told(), std::vector<std::uint64_t>{0}) << "taken before, in effect after";
 }
 
+TEST_F(ReportMailboxTest, ARunThatComesBackNamesTheBudgetInForceWithItsFraction) {
+  RunDescription said;
+  said.budget_bytes = Bytes(900);
+  said.budget_fraction = 0.4;
+  mailbox_.put_in_force(said);
+  EXPECT_EQ(said.budget_bytes, Bytes(900)) << "nothing has changed it";
+  mailbox_.add_budget({0, 3, Bytes(500), 0.4});
+  mailbox_.put_in_force(said);
+  EXPECT_EQ(said.budget_bytes, Bytes(500));
+  EXPECT_EQ(said.budget_fraction, 0.4);
+  mailbox_.add_budget({0, 4, Bytes(600), std::nullopt});
+  mailbox_.put_in_force(said);
+  EXPECT_EQ(said.budget_bytes, Bytes(600));
+  EXPECT_EQ(said.budget_fraction, std::nullopt);
+}
+
 TEST_F(ReportMailboxTest, OwnBudgetIsToldWhereTheRunBeganWithoutAnAnswer) {
   RunDescription said;
   said.budget_bytes = Bytes(900);

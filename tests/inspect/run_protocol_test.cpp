@@ -66,15 +66,30 @@ TEST(RunProtocol, EveryEventSurvivesTheWayThereAndBack) {
   batch.events = {StepEvent{record(), true, 5},
                   SnapshotEvent{R"({"state":"planning"})"},
                   ModelEvent{"text\nof two lines"},
-                  BudgetEvent{4, 9, Bytes(8)},
+                  BudgetEvent{4, 9, Bytes(8), std::nullopt},
+                  BudgetEvent{0, 10, Bytes(9), 0.4},
                   NeedEvent{Bytes(77)},
                   EndEvent{"ok"}};
   const auto back = parse_event_batch(to_json(batch));
   ASSERT_TRUE(back.has_value()) << back.error().message;
-  EXPECT_EQ(back->events.size(), 6U);
+  EXPECT_EQ(back->events.size(), 7U);
   EXPECT_EQ(to_json(*back), to_json(batch));
   EXPECT_EQ(std::get<StepEvent>(back->events[0]).recomputed, 5);
   EXPECT_EQ(std::get<BudgetEvent>(back->events[3]).budget_bytes, Bytes(8));
+  EXPECT_EQ(std::get<BudgetEvent>(back->events[3]).fraction, std::nullopt);
+  EXPECT_EQ(std::get<BudgetEvent>(back->events[4]).fraction, 0.4);
+}
+
+TEST(RunProtocol, AFractionOfABudgetIsOneOrNotTold) {
+  RunDescription run;
+  EXPECT_EQ(parse_run_description(to_json(run))->budget_fraction, std::nullopt);
+  run.budget_fraction = 0.25;
+  EXPECT_EQ(parse_run_description(to_json(run))->budget_fraction, 0.25);
+  for (const char* wrong : {"1.5", "-0.1", "\"0.4\"", "[]"}) {
+    const std::string text =
+        std::string(R"({"protocol":1,"budget_bytes":1,"budget_fraction":)") + wrong + "}";
+    EXPECT_THAT(parse_run_description(text).error().message, HasSubstr("budget_fraction")) << wrong;
+  }
 }
 
 TEST(RunProtocol, CommandsSurviveTheWayThereAndBack) {

@@ -43,7 +43,8 @@ class RunState:
         self.view.update(
             group=registration.get("group") or None, state="registered", state_reason="no step yet",
             status=None, started_at=now(), last_seen_at=now(), ended_at=None, step=None,
-            budget_source="run", budget_pending_bytes=None, base_bytes=None, peak_bytes=None,
+            budget_source="run", budget_fraction=None, budget_pending_bytes=None, base_bytes=None,
+            peak_bytes=None,
             last=None, step_seconds_median=None, recomputed_share=None,
             recomputed_calls_share=None, budget_used=None, learning_steps=0,
             revocations=0, overruns=0, cache={"hits": 0, "misses": 0, "plans": 0},

@@ -204,6 +204,11 @@ TEST(ParseBudget, APointWithoutAUnitMakesAFraction) {
   }
 }
 
+TEST(ParseBudget, TakesWhatRunSets) {
+  EXPECT_EQ(parse_budget("between(0.4)")->fraction, 0.4);
+  EXPECT_FALSE(parse_budget("between(1.4)").has_value());
+}
+
 TEST(ParseBudget, AFractionLiesBetweenFloorAndKeepAll) {
   BudgetOption half;
   half.fraction = 0.5;

@@ -2,7 +2,7 @@
 // planner holds back, and, beyond the budget, what keeping everything would take.
 
 import { h, setAttribute, setHidden, setStyle, setText } from "./dom.js";
-import { bytes, known, share } from "./format.js";
+import { bytes, known, ofRange, share } from "./format.js";
 
 export function budgetBar() {
   const part = (name) => h("span", { class: name });
@@ -41,10 +41,15 @@ export function budgetBar() {
       setAttribute(track, "data-over", Boolean(run.last?.overrun));
       setText(figure, bytes(run.peak_bytes));
       setText(of, limited && run.peak_bytes ? ` peak${usedText(run)}` : " peak");
-      setText(limit, limited ? `budget ${bytes(run.budget_bytes)}` : "no limit");
+      setText(limit, limited ? `budget ${bytes(run.budget_bytes)}${placeText(run)}` : "no limit");
       setAttribute(track, "aria-label", describe(run, marginBytes));
     },
   };
+}
+
+// Of a budget that follows what its longest batches need.
+function placeText(run) {
+  return known(run.budget_fraction) ? `, ${ofRange(run.budget_fraction)}` : "";
 }
 
 // Each peak is judged by the budget of its own step; a peak above the present budget is one of a
@@ -70,7 +75,7 @@ function describe(run, marginBytes) {
   const said = [`measured peak ${bytes(run.peak_bytes)}`];
   if (run.last) said.push(`last step ${bytes(run.last.measured_bytes)}`);
   if (known(run.base_bytes)) said.push(`base ${bytes(run.base_bytes)}`);
-  if (run.budget_bytes > 0) said.push(`budget ${bytes(run.budget_bytes)}`);
+  if (run.budget_bytes > 0) said.push(`budget ${bytes(run.budget_bytes)}${placeText(run)}`);
   if (marginBytes > 0) said.push(`margin ${bytes(marginBytes)}`);
   if (known(run.keep_all_bytes)) said.push(`everything kept ${bytes(run.keep_all_bytes)}`);
   return said.join(", ");

@@ -52,6 +52,11 @@ export function share(value, digits = 0) {
   return known(value) ? `${(value * 100).toFixed(digits)} %` : kDash;
 }
 
+// A budget's place: 0 is what recomputing every layer of the longest batch needs, 1 keeping all.
+export function ofRange(fraction) {
+  return `${Number(fraction.toFixed(4))} of its range`;
+}
+
 // ["5 %" of the time, "53 %" of calls]: what the API says of running layers again; null: unknown.
 export function recomputedShares(run, digits = 0) {
   return [run.recomputed_share, run.recomputed_calls_share]

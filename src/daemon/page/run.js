@@ -9,7 +9,7 @@ import {
   announce, h, reconcile, setAttribute, setHidden, setText, table, textRow,
 } from "./dom.js";
 import {
-  bytes, count, duration, kDash, known, moment, seconds, shape, share, stateText, stepsText,
+  bytes, count, duration, kDash, known, moment, ofRange, seconds, shape, share, stateText, stepsText,
 } from "./format.js";
 import { Learned } from "./learned.js";
 import { PlanMap } from "./plan_map.js";
@@ -237,6 +237,7 @@ function tilesOf(run) {
     ["Cache hits", calls ? share(run.cache.hits / calls) : kDash],
     ["Margin", bytes(run.margin_bytes)],
     ["Budget set by", run.budget_source ?? kDash],
+    ...(known(run.budget_fraction) ? [["Budget's place", ofRange(run.budget_fraction)]] : []),
     ...(run.host_peak_bytes > 0 ? [["Offloaded at most", bytes(run.host_peak_bytes)]] : []),
     ...(run.dropped_records > 0 ? [["Records dropped", count(run.dropped_records), "warn"]] : []),
   ];

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from ._emulated import counter
+
 _WARNING = "called a synchronizing CUDA operation"
 _HERE = str(pathlib.Path(__file__).resolve().parent)
 _TORCH = str(pathlib.Path(torch.__file__).resolve().parent)
@@ -75,11 +77,9 @@ class Reads:
         self._step_began = time.monotonic()
 
     def begin(self) -> None:
-        try:
-            self._count = ctypes.CDLL(None).emulated_device_reads
-        except AttributeError:
-            return  # another device
-        self._count.restype = ctypes.c_uint64
+        self._count = counter("reads", ctypes.c_uint64)
+        if self._count is None:
+            return
         self._seen = self._at_begin = int(self._count())
         warnings.filterwarnings("always", message=f".*{_WARNING}.*")
         show: Any = warnings._showwarnmsg  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _automatic
 from ._errors import PudicaError
+from ._flops import Flops
 from ._handle import Handle, attached_modules
 from ._hooks import _Hook
 from ._reads import Reads
@@ -70,6 +71,7 @@ class Watch:
         self._uncaught = ""
         self._stopped = False
         self._handles: dict[Handle, dict[str, Any]] = {}
+        self._flops = Flops()
         self.reads = Reads() if way == AS_IS else None
 
     # -- what happens ------------------------------------------------------------------------
@@ -87,6 +89,8 @@ class Watch:
         self._readers[module] = ShapeReader()
         module.register_forward_pre_hook(
             _Forward(self), with_kwargs=True, prepend=True)  # type: ignore[arg-type]
+        if self._way == AS_IS:
+            self._flops.watch(module)
         self.forward_begins(module, args, kwargs)
 
     def forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -99,6 +103,7 @@ class Watch:
             "shape": ",".join(f"{n}={v}" for n, v in zip(names, values)),
             "optimizer_step": self._optimizer_steps + 1,
         })
+        self._flops.begin_step()
 
     def optimizer_stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if torch._C._current_graph_task_id() != -1 or os.getpid() != self._process:
@@ -120,12 +125,11 @@ class Watch:
             return
         stats = torch.cuda.memory_stats(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
-        for kind in ("allocated", "reserved"):
-            peak = int(stats[f"{kind}_bytes.all.peak"])
-            if self._open:
-                self._steps[-1][kind] = peak
-            else:
-                self._outside[kind] = max(self._outside[kind], peak)
+        peaks = {kind: int(stats[f"{kind}_bytes.all.peak"]) for kind in self._outside}
+        if self._open:
+            self._steps[-1] |= peaks | self._flops.step()
+        else:
+            self._outside = {kind: max(peak, self._outside[kind]) for kind, peak in peaks.items()}
         self._open = False
 
     def _on_cuda(self) -> bool:
@@ -215,7 +219,7 @@ class Watch:
             answer = handle.estimate(shape)
             answers[name] = {"shape": shape, **{key: answer[key] for key in (
                 "keep_all_peak_bytes", "floor_peak_bytes", "predicted_peak_bytes",
-                "extra_seconds", "identified", "frontier")}}
+                "extra_seconds", "identified", "frontier", "all_full")}}
         return answers
 
     # -- the end -----------------------------------------------------------------------------

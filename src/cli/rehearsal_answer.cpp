@@ -80,6 +80,49 @@ Json on_card(const emulated::Card& card, const Json& whole, const Json* handle) 
   return out;
 }
 
+// FLOPs of all steps of all ranks.
+struct Work {
+  double flops = 0;
+  double layer_flops = 0;  // of the layers' forwards
+  double again_flops = 0;  // of layers that ran in a backward again, by the script's own wish
+  std::size_t steps = 0;
+  bool counted = true;      // in every step that ended
+  bool layers_apart = true;  // layer_flops are known
+};
+
+Work work_of(const RehearsedWay& way) {
+  Work work;
+  for (const Json& report : way.ranks) {
+    for (const Json& step : list(report, "steps")) {
+      const auto flops = number(step, "flops");
+      const auto layers = number(step, "layer_flops");
+      work.counted = work.counted && flops.has_value();
+      work.layers_apart = work.layers_apart && layers.has_value();
+      work.flops += flops.value_or(0);
+      work.layer_flops += layers.value_or(0);
+      work.again_flops += number(step, "again_flops").value_or(0);
+      ++work.steps;
+    }
+  }
+  return work;
+}
+
+// What frameworks' gradient checkpointing of every layer and the plan take beside keeping all, over
+// the steps of the run: shares of its FLOPs; null where nobody counted.
+void add_work(const RehearsedWay& whole, const RehearsedWay& planned, const Json* handle,
+              Json& answer) {
+  const Work kept = work_of(whole);
+  const Work under_plan = work_of(planned);
+  const double plain = kept.flops - kept.again_flops;
+  const bool known = kept.counted && kept.layers_apart && plain > 0;
+  Json all_full = handle ? field(*handle, "shapes.longest.all_full.peak_bytes") : Json();
+  answer["checkpointing"] = {
+      {"peak_bytes", std::move(all_full)},
+      {"extra_flops_share", known ? Json(kept.layer_flops / plain) : Json()}};
+  const bool same = known && under_plan.counted && under_plan.steps == kept.steps;
+  answer["plan_extra_flops_share"] = same ? Json(under_plan.flops / plain - 1) : Json();
+}
+
 Json doubt(const char* kind, std::string text) {
   return {{"kind", kind}, {"text", std::move(text)}};
 }
@@ -124,7 +167,9 @@ Json doubts_of(const Rehearsal& rehearsal, const RehearsedWays& ways, const Json
 void add_shapes(const Json* handle, Json& answer) {
   for (const char* const name : {"longest", "median", "shortest"}) {
     Json shape = handle ? field(*handle, std::string("shapes.") + name) : Json();
-    if (shape.is_object()) shape.erase("frontier");
+    for (const char* const part : {"frontier", "all_full"}) {
+      if (shape.is_object()) shape.erase(part);
+    }
     answer[name] = std::move(shape);
   }
   answer["frontier"] = Json::array();
@@ -160,7 +205,8 @@ Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
 }
 
 Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
-  const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
+  const RehearsedWay& as_is = ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is;
+  const Json& whole = as_is.worst();
   const RehearsedWay& learned = ways.planned_unlimited ? *ways.planned_unlimited : ways.planned;
   const Json* const handle = learned.reported() ? main_handle(learned.worst()) : nullptr;
   const bool one_model = handle && list(learned.worst(), "handles").size() == 1;
@@ -191,6 +237,7 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
        {{"allocated_bytes", one_model ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
   add_shapes(handle, answer);
+  add_work(as_is, learned, one_model ? handle : nullptr, answer);
   answer["cards"] = Json::array();
   for (const char* const name : kSizes) {
     answer["cards"].push_back(

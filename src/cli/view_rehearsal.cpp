@@ -1,5 +1,6 @@
 #include "cli/view_rehearsal.h"
 
+#include <optional>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -26,6 +27,12 @@ std::string death_text(const Json& death, const Style& style) {
   const std::string shape = sanitised(text(death, "shape"), style);
   return fmt::format("out of memory {} step {}{}", shape.empty() ? "after" : "in", step,
                      shape.empty() ? "" : " (" + shape + ")");
+}
+
+// "31.2 % more FLOPs".
+std::string work_text(const std::optional<double>& share) {
+  constexpr double kPercent = 100;
+  return share ? fmt::format("{:.1f} % more FLOPs", kPercent * *share) : "unknown";
 }
 
 std::string held_text(const Json& death) {
@@ -83,8 +90,15 @@ Facts facts_of(const Json& answer, const Style& style) {
         "  needs", bytes_at(answer, "planned_peak.allocated_bytes") + " allocated, " +
                        bytes_at(answer, "planned_peak.reserved_bytes") + " reserved (measured)");
   }
+  facts.emplace_back("  costs", work_text(number(answer, "plan_extra_flops_share")) +
+                                    " over all steps, what it learns by included (counted)");
   facts.emplace_back("  at least", bytes_at(answer, "floor_peak.allocated_bytes") +
                                        " allocated at the longest batch (predicted)");
+  facts.emplace_back("Every layer", "recomputed, as gradient_checkpointing=True does it");
+  facts.emplace_back("  needs", bytes_at(answer, "checkpointing.peak_bytes") +
+                                    " allocated at the longest batch (predicted)");
+  facts.emplace_back("  costs", work_text(number(answer, "checkpointing.extra_flops_share")) +
+                                    " over all steps (counted)");
   if (const std::string learned = text(answer, "learned"); !learned.empty()) {
     facts.emplace_back("Learned", sanitised(learned, style));
   }

@@ -82,6 +82,28 @@ def test_a_plan_that_fits_is_the_one_that_the_run_makes(rehearse):
     assert real["reserved"] <= answer["budget_bytes"]
 
 
+def test_checkpointing_of_every_layer_stands_beside_the_plan(rehearse):
+    _, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 0])
+    kept = bare("measured", "plain")
+    again = bare("measured", "checkpointed")
+    told = answer["checkpointing"]
+    assert told["peak_bytes"] == pytest.approx(again["allocated"], rel=0.01)
+    assert told["extra_flops_share"] == pytest.approx(again["flops"] / kept["flops"] - 1, rel=1e-6)
+    planned = json.loads(emulated(
+        PROGRAM, "run", "--", sys.executable, SCRIPT, "measured", "plain",
+        PUDICA_EMULATED_BYTES=str(TIGHT)).stdout.splitlines()[-1])
+    assert answer["plan_extra_flops_share"] == pytest.approx(
+        planned["flops"] / kept["flops"] - 1, rel=1e-6)
+    assert 0 < answer["plan_extra_flops_share"] < told["extra_flops_share"]
+
+
+def test_checkpointing_that_the_script_does_itself_is_not_counted_twice(rehearse):
+    _, plain, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0])
+    _, again, _ = rehearse("checkpointed", options=["--memory", AMPLE, "--steps", 0])
+    assert again["checkpointing"]["extra_flops_share"] == pytest.approx(
+        plain["checkpointing"]["extra_flops_share"])
+
+
 def test_no_plan_fits_is_exit_code_4(rehearse):
     code, answer, _ = rehearse("plain", options=["--memory", NONE, "--steps", 0])
     assert code == 4 and not answer["fits_as_is"] and not answer["fits_with_plan"]
@@ -197,6 +219,8 @@ def test_the_page_says_the_same(tmp_path):
     assert "As it is     does not fit: out of memory in step 6 (batch=16,length=248)" in done.stdout
     assert "With a plan  fits\n" in done.stdout
     assert "none is measured" in done.stdout
+    assert re.search(r"\nEvery layer  recomputed, .*\n  needs      [\d.]+ MiB allocated at the "
+                     r"longest batch \(predicted\)\n  costs      \d+\.\d % more FLOPs", done.stdout)
 
 
 @pytest.mark.parametrize(("script", "package"), [

@@ -1,5 +1,6 @@
 """Training scripts that know nothing of pudica, for rehearsal_test.py."""
 
+import ctypes
 import json
 import random
 import signal
@@ -8,6 +9,7 @@ import sys
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.checkpoint import checkpoint
 
 
 class Net(nn.Module):
@@ -35,8 +37,7 @@ def batch(length):
     return torch.zeros(16, length, dtype=torch.long, device="cuda")
 
 
-def plain():
-    model = Net().cuda()
+def train(model):
     optimizer = torch.optim.AdamW(model.parameters())
     for length in lengths():
         model(batch(length)).mean().backward()
@@ -44,8 +45,26 @@ def plain():
         optimizer.zero_grad()
 
 
+def plain():
+    train(Net().cuda())
+
+
+class Checkpointed(Net):
+    """Every layer recomputed, as Transformers' models do it."""
+
+    def forward(self, words):
+        x = self.words(words)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return self.head(x)
+
+
+def checkpointed():
+    train(Checkpointed().cuda())
+
+
 def measured(name):
-    """Another program, and the peaks of the whole of it."""
+    """Another program, the peaks of the whole of it and the FLOPs of its products."""
     steps = 0
 
     def stepped(*unused):
@@ -59,7 +78,10 @@ def measured(name):
         print(json.dumps({"died_in_step": steps + 1}))
         return
     stats = torch.cuda.memory_stats()
-    print(json.dumps({kind: stats[f"{kind}_bytes.all.peak"] for kind in ("allocated", "reserved")}))
+    flops = ctypes.CDLL(None).emulated_device_product_flops
+    flops.restype = ctypes.c_double
+    print(json.dumps({"flops": flops(), **{
+        kind: stats[f"{kind}_bytes.all.peak"] for kind in ("allocated", "reserved")}}))
 
 
 def learning():

@@ -137,10 +137,19 @@ def test_reads_are_named(rehearse):
     assert (reads[0]["line"], reads[0]["count"]) == (line, 12)
 
 
+def test_an_evaluation_that_reads_each_of_many_batches_ends_by_itself(rehearse):
+    code, answer, errors = rehearse("evaluating_by_value", options=["--steps", 0])
+    assert code == 0, errors
+    assert [doubt["count"] for doubt in answer["doubts"] if doubt["kind"] == "read"] == [12_000]
+    assert "the rehearsal waits for the end of a loop" in errors
+
+
 @pytest.mark.parametrize(("program", "said"), [
     ("broken", "the command failed in the rehearsal, behind step 1, with exit code 1: "
                "ValueError: a mistake"),
     ("compiled", "the emulated device has no Triton, which torch.compile compiles for"),
+    ("endless", r"a loop that reads values of the device at \S+rehearsed_programs.py:\d+ went on "
+                "for 10000 reads without a step or anything new from the host; "),
     ("on_cpu", "the script trained on 'cpu'; expected a CUDA device"),
     ("no_such_program", "trained no model|the command failed in the rehearsal, behind step 0"),
 ])

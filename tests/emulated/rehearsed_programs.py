@@ -119,6 +119,28 @@ def reading():
         optimizer.zero_grad()
 
 
+def evaluating_by_value():
+    """More reads between two steps than a loop may have that nothing from the host goes into."""
+    model = Net(width=64, layers=2).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths(3):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+    data = torch.zeros(8)
+    for _ in range(12_000):
+        data.cuda().sum().item()
+
+
+def endless():
+    """Its end hangs on a value, which never comes."""
+    model = Net(width=64, layers=2).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(batch(8)).mean().backward()
+    optimizer.step()
+    while torch.zeros(1, device="cuda").item() == 0:
+        pass
+
+
 def masking():
     """The number of elements follows from values."""
     model = Net(layers=3).cuda()

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/rehearsal_answer.h"
+#include "cli/rehearsal_cards.h"
 #include "cli/rehearsal_run.h"
 #include "cli/training_command.h"
 #include "cli/view_rehearsal.h"
@@ -173,6 +174,13 @@ std::string trouble(const RehearsedWay& way, const RehearsedWay& as_is) {
   return {};
 }
 
+Result<void> write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << '\n' << std::flush;
+  if (!file) return invalid_argument("cannot write " + path.string());
+  return {};
+}
+
 struct Failure {
   int code;
   std::string why;  // empty where a signal ended it
@@ -198,6 +206,10 @@ std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways)
     ways.as_is_unlimited.emplace();
     if (auto failed = once("as-is", kUnlimited, "", *ways.as_is_unlimited)) return failed;
   }
+  const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
+  const auto written =
+      write_file(rehearsal.folder + "/rooms.json", dump(rooms_of(rehearsal, whole)));
+  if (!written) return Failure{kExitFailed, written.error().message};
   if (auto failed = once("planned", rehearsal.memory, rehearsal.budget, ways.planned)) {
     return failed;
   }
@@ -208,17 +220,6 @@ std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways)
     return once("planned", kUnlimited, std::to_string(budget.count()), *ways.planned_unlimited);
   }
   return std::nullopt;
-}
-
-Error cannot_write(const std::filesystem::path& path) {
-  return invalid_argument("--out: cannot write " + path.string());
-}
-
-Result<void> write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text << '\n' << std::flush;
-  if (!file) return cannot_write(path);
-  return {};
 }
 
 // The answer, what was learned, and a configuration by which the real run starts from it.
@@ -257,7 +258,7 @@ int rehearse_command(Session& session) {
   Json answer = rehearsal_answer(*rehearsal, ways);
   if (!arguments.out.empty()) {
     if (const auto done = write_folder(arguments.out, ways, answer); !done) {
-      return fail(session, done.error());
+      return fail(session, done.error().with_context("--out"));
     }
   }
   if (arguments.json) {

@@ -1,17 +1,13 @@
 #include "cli/rehearsal_answer.h"
 
 #include <algorithm>
-#include <array>
 
-#include "config/config.h"
+#include "cli/rehearsal_cards.h"
 
 namespace pudica::cli {
 namespace {
 
 constexpr const char* kSchema = "pudica.rehearsal/1";
-constexpr double kAutoShare = 0.9;  // of what a process could get, as attach() takes it
-// One of each size that is asked for: 16, 24, 40, 80 and 141 GB.
-constexpr std::array kSizes{"T4", "RTX4090", "A100-40", "H100", "H200"};
 
 Json field(const Json& object, std::string_view path) {
   const Json* const found = find(object, path);
@@ -57,36 +53,13 @@ Json death(const RehearsedWay& way) {
   return {{"step", 0}, {"shape", ""}};  // before the first step
 }
 
-// Of one card in the table, from what the longest batch needs.
-Json on_card(const emulated::Card& card, const Json& whole, const Json* handle) {
-  const auto memory = static_cast<std::int64_t>(card.memory_bytes);
-  const Bytes context{static_cast<std::int64_t>(card.context_bytes)};
-  const std::int64_t usable = memory - context.count();
-  const std::int64_t budget = budget_bytes("auto", Bytes{memory}, context).count();
-  Json out{{"card", card.name},     {"memory_bytes", memory},    {"budget_bytes", budget},
-           {"fits_as_is", nullptr}, {"fits_with_plan", nullptr}, {"extra_seconds", nullptr}};
-  if (peak_of(whole, "reserved").count() <= usable) out["fits_as_is"] = true;
-  if (peak_of(whole, "allocated").count() > usable) out["fits_as_is"] = false;
-  if (handle == nullptr) return out;
-  const auto floor = integer(*handle, "shapes.longest.floor_peak_bytes");
-  if (floor) out["fits_with_plan"] = *floor <= budget;
-  for (const Json& point : list(*handle, "shapes.longest.frontier")) {
-    const auto seconds = number(point, "extra_seconds");
-    if (!seconds || integer(point, "peak_bytes").value_or(budget + 1) > budget) continue;
-    if (out["extra_seconds"].is_null() || *seconds < out["extra_seconds"]) {
-      out["extra_seconds"] = *seconds;
-    }
-  }
-  return out;
-}
-
 // FLOPs of all steps of all ranks.
 struct Work {
   double flops = 0;
   double layer_flops = 0;  // of the layers' forwards
   double again_flops = 0;  // of layers that ran in a backward again, by the script's own wish
   std::size_t steps = 0;
-  bool counted = true;      // in every step that ended
+  bool counted = true;       // in every step that ended
   bool layers_apart = true;  // layer_flops are known
 };
 
@@ -193,17 +166,6 @@ bool died_of_memory(const RehearsedWay& way) {
   });
 }
 
-Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
-  const auto read = parse_budget(budget.empty() ? "auto" : budget);
-  const auto share = [](double fraction, Bytes of) {
-    return Bytes{std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(fraction * static_cast<double>(of.count())))};
-  };
-  if (!read || read->kind == BudgetSetting::Kind::kAuto) return share(kAutoShare, memory - context);
-  if (read->kind == BudgetSetting::Kind::kBytes) return read->bytes;
-  return share(read->fraction, memory);
-}
-
 Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
   const RehearsedWay& as_is = ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is;
   const Json& whole = as_is.worst();
@@ -238,11 +200,8 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
   add_shapes(handle, answer);
   add_work(as_is, learned, one_model ? handle : nullptr, answer);
-  answer["cards"] = Json::array();
-  for (const char* const name : kSizes) {
-    answer["cards"].push_back(
-        on_card(*emulated::find_card(name), whole, one_model ? handle : nullptr));
-  }
+  answer["largest"] = largest_sizes(one_model ? handle : nullptr);
+  answer["cards"] = cards_of(whole, one_model ? handle : nullptr);
   answer["learned"] = nullptr;
   answer["doubts"] = doubts_of(rehearsal, ways, whole);
   return answer;

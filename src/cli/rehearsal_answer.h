@@ -19,8 +19,6 @@ struct RehearsedWays {
 
 // Whether some rank ended for want of memory, also where the script made it another exit code.
 bool died_of_memory(const RehearsedWay& way);
-// What a budget is in bytes of a device: as pudica.attach() resolves it.
-Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context);
 
 // Requires: as_is and planned reported, or planned died of memory.
 Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways);

@@ -1,7 +1,10 @@
 #include "cli/view_rehearsal.h"
 
+#include <algorithm>
+#include <cctype>
 #include <optional>
 #include <ostream>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -139,6 +142,58 @@ void print_cards(std::ostream& out, const Json& answer, const Style& style) {
   }
 }
 
+std::string upper(std::string word) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::toupper(c); });
+  return word;
+}
+
+// "61"; "at least 128" where nobody looked further.
+std::string size_text(const Json& sizes, const char* which, const Json& searched) {
+  const auto size = integer(sizes, which);
+  if (!size) return kNothing;
+  const bool open = size == integer(searched, "searched_up_to");
+  return (open ? "at least " : "") + std::to_string(*size);
+}
+
+// "batch 16, length 16 to 248".
+std::string seen_text(const Json& largest, const Style& style) {
+  std::string out;
+  for (const auto& [name, searched] : largest.items()) {
+    const Json& seen = list(searched, "seen");
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", sanitised(name, style), dump(seen[0]));
+    if (seen[0] != seen[1]) out += " to " + dump(seen[1]);
+  }
+  return out;
+}
+
+void print_largest(std::ostream& out, const Json& answer, const Style& style) {
+  const Json& largest = answer["largest"];
+  if (largest.empty()) return;
+  std::vector<Column> columns{{"CARD"}};
+  int rank = 0;
+  for (const auto& [name, searched] : largest.items()) {
+    columns.push_back({upper(sanitised(name, style)), true, false, rank});
+    columns.push_back({"WITH A PLAN", true, false, rank++});
+  }
+  Table table(std::move(columns));
+  const auto add = [&](std::string card, const Json& sizes) {
+    std::vector<Cell> row{{std::move(card)}};
+    for (const auto& [name, searched] : largest.items()) {
+      const Json* const own = find(sizes, name);
+      for (const char* const which : {"as_is", "with_plan"}) {
+        row.push_back({own ? size_text(*own, which, searched) : kNothing});
+      }
+    }
+    table.add(std::move(row));
+  };
+  add("this one", largest);
+  for (const Json& card : list(answer, "cards")) add(text(card, "card"), card["largest"]);
+  out << "\nThe largest sizes that fit, each with the others as in the longest batch, predicted:\n";
+  table.print(out, style);
+  out << "The run saw " << seen_text(largest, style)
+      << ": beyond that, and in what never varied, these are extrapolations.\n";
+}
+
 void print_doubts(std::ostream& out, const Json& answer, const Style& style) {
   if (list(answer, "doubts").empty()) return;
   out << "\nWhat this cannot know:\n";
@@ -161,6 +216,7 @@ void print_rehearsal(std::ostream& out, const Json& answer, const Style& style) 
   print_facts(out, facts_of(answer, style), style);
   print_shapes(out, answer, style);
   print_cards(out, answer, style);
+  print_largest(out, answer, style);
   print_doubts(out, answer, style);
 }
 

@@ -104,6 +104,43 @@ def test_checkpointing_that_the_script_does_itself_is_not_counted_twice(rehearse
         plain["checkpointing"]["extra_flops_share"])
 
 
+def test_the_largest_sizes_that_fit_fit_and_larger_ones_do_not(rehearse):
+    memory = 2 << 30
+    _, answer, _ = rehearse("several_batches", options=["--memory", memory, "--steps", 0])
+    shape = dict(part.split("=") for part in answer["longest"]["shape"].split(","))
+    batch, length = int(shape["batch"]), int(shape["length"])
+    assert answer["largest"]["batch"]["seen"] == [4, 16]
+
+    def fits(*words, planned):
+        command = [PROGRAM, "run", "--"] if planned else []
+        done = emulated(*command, sys.executable, SCRIPT, "measured", "several_batches", *words,
+                        PUDICA_EMULATED_BYTES=str(memory))
+        assert done.returncode == 0, done.stderr
+        return "allocated" in json.loads(done.stdout.splitlines()[-1])
+
+    # As it is, the allocator may give back what it has reserved and not in use, and go on.
+    peak = answer["keep_all_peak"]
+    spared = peak["reserved_bytes"] / peak["allocated_bytes"]
+    for way, planned, beyond in (("as_is", False, 1.1 * spared), ("with_plan", True, 1.2)):
+        most = answer["largest"]["batch"][way]
+        assert batch < most < answer["largest"]["batch"]["searched_up_to"]
+        assert fits(most, length, planned=planned)
+        assert not fits(int(most * beyond), length, planned=planned)
+        longest = answer["largest"]["length"][way]
+        assert fits(batch, longest, planned=planned)
+        assert not fits(batch, int(longest * beyond), planned=planned)
+
+
+def test_the_table_has_eight_cards(rehearse):
+    _, answer, _ = rehearse("several_batches", options=["--steps", 12])
+    cards = answer["cards"]
+    assert len({card["card"] for card in cards}) == 8
+    assert [card["memory_bytes"] >> 30 for card in cards] == [14, 15, 31, 23, 39, 79, 79, 139]
+    for small, large in zip(cards, cards[1:]):
+        if small["memory_bytes"] <= large["memory_bytes"]:
+            assert small["largest"]["batch"]["as_is"] <= large["largest"]["batch"]["as_is"]
+
+
 def test_no_plan_fits_is_exit_code_4(rehearse):
     code, answer, _ = rehearse("plain", options=["--memory", NONE, "--steps", 0])
     assert code == 4 and not answer["fits_as_is"] and not answer["fits_with_plan"]

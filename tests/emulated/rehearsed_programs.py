@@ -49,6 +49,20 @@ def plain():
     train(Net().cuda())
 
 
+def several_batches(largest=0, length=0):
+    """Batches of several sizes; once of one that was asked for."""
+    model = Net(layers=4).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for number, size in enumerate(lengths(12)):
+        rows, columns = 4 + number % 3 * 6, size
+        if number == 8 and int(largest):
+            rows, columns = int(largest), int(length)
+        words = torch.zeros(rows, columns, dtype=torch.long, device="cuda")
+        model(words).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 class Checkpointed(Net):
     """Every layer recomputed, as Transformers' models do it."""
 
@@ -63,7 +77,7 @@ def checkpointed():
     train(Checkpointed().cuda())
 
 
-def measured(name):
+def measured(name, *words):
     """Another program, the peaks of the whole of it and the FLOPs of its products."""
     steps = 0
 
@@ -73,7 +87,7 @@ def measured(name):
 
     register_optimizer_step_post_hook(stepped)
     try:
-        globals()[name]()
+        globals()[name](*words)
     except torch.OutOfMemoryError:
         print(json.dumps({"died_in_step": steps + 1}))
         return

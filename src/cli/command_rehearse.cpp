@@ -146,6 +146,11 @@ std::string read_before(const RehearsedWay& as_is) {
 std::string trouble(const RehearsedWay& way, const RehearsedWay& as_is) {
   const std::string end = way.signal != 0 ? "signal " + std::to_string(way.signal)
                                           : "exit code " + std::to_string(way.exit_code);
+  for (const Json& report : way.ranks) {
+    if (const std::string reason = text(report, "cannot"); !reason.empty()) {
+      return "a rehearsal needs pudica in the command's own Python, and " + reason;
+    }
+  }
   if (!way.reported() && way.signal == SIGKILL) {
     return "the command was killed; the likely reason is that this machine's own memory, in which "
            "the emulated device's lies, was used up";

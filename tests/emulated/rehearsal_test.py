@@ -20,7 +20,8 @@ AMPLE, TIGHT, NONE = 4 << 30, 1_395_864_371, 922_746_880  # for `plain`
 
 
 def environment(folder, **changes):
-    path = f"{ROOT / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    package = os.environ.get("PUDICA_TEST_PACKAGES") or ROOT / "python"
+    path = f"{package}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), **changes}
 
 
@@ -139,6 +140,24 @@ def test_the_table_has_eight_cards(rehearse):
     for small, large in zip(cards, cards[1:]):
         if small["memory_bytes"] <= large["memory_bytes"]:
             assert small["largest"]["batch"]["as_is"] <= large["largest"]["batch"]["as_is"]
+
+
+def test_a_script_that_imports_pudica_before_torch(rehearse):
+    first = ("import runpy, sys, pudica; del sys.argv[0]; "
+             "runpy.run_path(sys.argv[0], {}, '__main__')")
+    code, answer, errors = rehearse("several_batches", python=(sys.executable, "-c", first))
+    assert code == 0, errors
+    assert answer["planned_peak"] is not None and answer["frontier"]
+
+
+def test_a_python_without_pudica_is_told_so(rehearse, tmp_path, monkeypatch):
+    (tmp_path / "pudica").mkdir()
+    (tmp_path / "pudica" / "__init__.py").write_text("raise ImportError('not for this Python')\n")
+    monkeypatch.setenv("PUDICA_TEST_PACKAGES", str(tmp_path))
+    code, answer, errors = rehearse("plain")
+    assert code == 1 and answer is None
+    assert re.search(r"a rehearsal needs pudica in the command's own Python, and \S+ cannot import "
+                     r"it: ImportError: not for this Python", errors.splitlines()[-1]), errors
 
 
 def test_no_plan_fits_is_exit_code_4(rehearse):

@@ -17,6 +17,7 @@ from ._errors import (
     ConfigError,
     NotLearnedError,
     PudicaError,
+    RehearsalError,
     ShapeError,
     StateError,
 )
@@ -39,6 +40,7 @@ else:
     from ._attach import attach
     from ._handle import Handle
     from ._layers import find_layers
+from ._rehearse import rehearse
 
 __all__ = [
     "AttachError",
@@ -47,9 +49,11 @@ __all__ = [
     "Handle",
     "NotLearnedError",
     "PudicaError",
+    "RehearsalError",
     "ShapeError",
     "StateError",
     "__version__",
     "attach",
     "find_layers",
+    "rehearse",
 ]

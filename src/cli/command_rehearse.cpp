@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ostream>
+#include <sstream>
 
 #include "cli/commands.h"
 #include "cli/rehearsal_answer.h"
@@ -243,6 +244,9 @@ Result<void> write_folder(const std::filesystem::path& folder, const RehearsedWa
     if (auto done = write_file(whole / "pudica.json", dump_indented(config)); !done) return done;
     answer["learned"] = path.string();
   }
+  std::ostringstream page;
+  print_rehearsal(page, answer, Style{.width = kUnboundedWidth});
+  if (auto done = write_file(whole / "answer.txt", page.str()); !done) return done;
   return write_file(whole / "answer.json", dump_indented(answer));
 }
 

@@ -267,8 +267,10 @@ class Watch:
         if self._on_cuda():
             free, total = torch.cuda.mem_get_info(self._device)
             stats = torch.cuda.memory_stats(self._device)
+            segments: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             reserved = int(stats["reserved_bytes.all.current"])
             report |= {"total_bytes": total, "usable_bytes": free + reserved,
+                       "expandable_segments": any(s["is_expandable"] for s in segments),
                        "retries": int(stats["num_alloc_retries"]),
                        "device_name": torch.cuda.get_device_name(self._device)}
         if self.reads is not None:

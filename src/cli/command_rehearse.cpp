@@ -192,6 +192,20 @@ struct Failure {
   std::string why;  // empty where a signal ended it
 };
 
+// Where this run fails nothing is said of segments.
+std::optional<Failure> try_other_segments(const Rehearsal& rehearsal, const Json& whole,
+                                          RehearsedWays& ways) {
+  if (spared_share(whole) <= kLittle) return std::nullopt;
+  Rehearsal otherwise = rehearsal;
+  const bool expands = is_true(whole, "expandable_segments");
+  otherwise.segments = std::string("expandable_segments:") + (expands ? "False" : "True");
+  const auto seen = run_rehearsal(otherwise, "as-is", kUnlimited, "");
+  if (!seen) return std::nullopt;
+  if (seen->stopped_by != 0) return Failure{kExitBySignal + seen->stopped_by, {}};
+  ways.other_segments = *seen;
+  return std::nullopt;
+}
+
 // The runs, each only where the ones before leave a question open.
 std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways) {
   const auto once = [&](const char* way, Bytes memory, const std::string& budget,
@@ -213,6 +227,7 @@ std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways)
     if (auto failed = once("as-is", kUnlimited, "", *ways.as_is_unlimited)) return failed;
   }
   const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
+  if (const auto failed = try_other_segments(rehearsal, whole, ways)) return failed;
   const auto written =
       write_file(rehearsal.folder + "/rooms.json", dump(rooms_of(rehearsal, whole)));
   if (!written) return Failure{kExitFailed, written.error().message};

@@ -96,6 +96,24 @@ void add_work(const RehearsedWay& whole, const RehearsedWay& planned, const Json
   answer["plan_extra_flops_share"] = same ? Json(under_plan.flops / plain - 1) : Json();
 }
 
+// Peaks with segments of either kind, and which to use: the one that reserves clearly less.
+Json segments_of(const RehearsedWay& whole, const std::optional<RehearsedWay>& other) {
+  const Json& own = whole.worst();
+  const bool own_expand = is_true(own, "expandable_segments");
+  const char* const own_kind = own_expand ? "expandable" : "fixed";
+  const char* const other_kind = own_expand ? "fixed" : "expandable";
+  Json out{{own_kind, peaks(own)}, {other_kind, nullptr}, {"advice", "either"}};
+  if (!other || !other->done() || !other->reported()) return out;
+  // A script that sets its own is not told what to do.
+  if (is_true(other->worst(), "expandable_segments") == own_expand) return out;
+  out[other_kind] = peaks(other->worst());
+  const auto reserved = static_cast<double>(peak_of(own, "reserved").count());
+  const auto otherwise = static_cast<double>(peak_of(other->worst(), "reserved").count());
+  if (otherwise < (1 - kLittle) * reserved) out["advice"] = other_kind;
+  if (reserved < (1 - kLittle) * otherwise) out["advice"] = own_kind;
+  return out;
+}
+
 Json doubt(const char* kind, std::string text) {
   return {{"kind", kind}, {"text", std::move(text)}};
 }
@@ -166,6 +184,12 @@ bool died_of_memory(const RehearsedWay& way) {
   });
 }
 
+double spared_share(const Json& report) {
+  const auto reserved = static_cast<double>(peak_of(report, "reserved").count());
+  const auto allocated = static_cast<double>(peak_of(report, "allocated").count());
+  return reserved > 0 ? 1 - allocated / reserved : 0;
+}
+
 Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
   const RehearsedWay& as_is = ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is;
   const Json& whole = as_is.worst();
@@ -200,6 +224,7 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
   add_shapes(handle, answer);
   add_work(as_is, learned, one_model ? handle : nullptr, answer);
+  answer["segments"] = segments_of(as_is, ways.other_segments);
   answer["largest"] = largest_sizes(one_model ? handle : nullptr);
   answer["cards"] = cards_of(whole, one_model ? handle : nullptr);
   answer["learned"] = nullptr;

@@ -67,6 +67,30 @@ std::string verdict(const Json& answer, const char* which, const char* death, co
                            : "fits";
 }
 
+// "133.3 GiB in fixed ones, 26.2 % of it not in use (measured)".
+std::string segments_text(const char* kind, const Json& peak) {
+  constexpr double kPercent = 100;
+  const auto reserved = number(peak, "reserved_bytes").value_or(0);
+  const auto allocated = number(peak, "allocated_bytes").value_or(0);
+  const double spared = reserved > 0 ? kPercent * (1 - allocated / reserved) : 0;
+  return fmt::format("{} in {} ones, {:.1f} % of it not in use (measured)",
+                     bytes_at(peak, "reserved_bytes"), kind, spared);
+}
+
+void add_segments(const Json& segments, Facts& facts) {
+  if (!segments.is_object()) return;
+  const std::string advice = text(segments, "advice");
+  const std::string setting = std::string("PYTORCH_ALLOC_CONF=expandable_segments:") +
+                              (advice == "expandable" ? "True" : "False");
+  facts.emplace_back("Segments",
+                     advice == "either" ? "leave torch's allocator as it is" : "use " + setting);
+  for (const char* const kind : {"fixed", "expandable"}) {
+    if (segments[kind].is_object()) {
+      facts.emplace_back("  reserves", segments_text(kind, segments[kind]));
+    }
+  }
+}
+
 Facts facts_of(const Json& answer, const Style& style) {
   std::string command;
   for (const Json& word : list(answer, "command")) {
@@ -102,6 +126,7 @@ Facts facts_of(const Json& answer, const Style& style) {
                                     " allocated at the longest batch (predicted)");
   facts.emplace_back("  costs", work_text(number(answer, "checkpointing.extra_flops_share")) +
                                     " over all steps (counted)");
+  add_segments(answer["segments"], facts);
   if (const std::string learned = text(answer, "learned"); !learned.empty()) {
     facts.emplace_back("Learned", sanitised(learned, style));
   }

@@ -132,6 +132,36 @@ def test_the_largest_sizes_that_fit_fit_and_larger_ones_do_not(rehearse):
         assert not fits(batch, int(longest * beyond), planned=planned)
 
 
+FIXED, EXPANDABLE = "expandable_segments:False", "expandable_segments:True"
+
+
+@pytest.mark.parametrize(("variable", "own"), [
+    ("PYTORCH_CUDA_ALLOC_CONF", FIXED), ("PYTORCH_ALLOC_CONF", EXPANDABLE)])
+def test_the_segments_that_reserve_less_are_advised(rehearse, monkeypatch, variable, own):
+    monkeypatch.setenv(variable, f"garbage_collection_threshold:0.9,{own}")
+    _, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 12])
+    told = answer["segments"]
+    for kind, setting in (("fixed", FIXED), ("expandable", EXPANDABLE)):
+        alone = bare("measured", "plain", 12, **{variable: setting})
+        assert told[kind] == {"allocated_bytes": alone["allocated"],
+                              "reserved_bytes": alone["reserved"]}
+    assert told["expandable"]["reserved_bytes"] < 0.9 * told["fixed"]["reserved_bytes"]
+    assert told["advice"] == "expandable"
+
+
+def test_where_little_is_reserved_in_vain_no_segments_are_tried(rehearse, monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", EXPANDABLE)
+    _, answer, _ = rehearse("alike")
+    told = answer["segments"]
+    assert told["expandable"]["allocated_bytes"] > 0.95 * told["expandable"]["reserved_bytes"]
+    assert told["fixed"] is None and told["advice"] == "either"
+
+
+def test_a_script_that_sets_its_own_segments_is_not_advised(rehearse):
+    _, answer, _ = rehearse("insisting", options=["--steps", 6])
+    assert answer["segments"]["fixed"] is None and answer["segments"]["advice"] == "either"
+
+
 def test_the_table_has_eight_cards(rehearse):
     _, answer, _ = rehearse("several_batches", options=["--steps", 12])
     cards = answer["cards"]
@@ -284,6 +314,9 @@ def test_the_page_says_the_same(tmp_path):
     assert "As it is     does not fit: out of memory in step 6 (batch=16,length=248)" in done.stdout
     assert "With a plan  fits\n" in done.stdout
     assert "none is measured" in done.stdout
+    assert re.search(r"\nSegments     use PYTORCH_ALLOC_CONF=expandable_segments:True\n"
+                     r"  reserves   1.5 GiB in fixed ones, .*\n  reserves   1.2 GiB in expandable",
+                     done.stdout)
     assert re.search(r"\nEvery layer  recomputed, .*\n  needs      [\d.]+ MiB allocated at the "
                      r"longest batch \(predicted\)\n  costs      \d+\.\d % more FLOPs", done.stdout)
 

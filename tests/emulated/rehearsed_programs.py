@@ -37,16 +37,31 @@ def batch(length):
     return torch.zeros(16, length, dtype=torch.long, device="cuda")
 
 
-def train(model):
+def train(model, steps=30):
     optimizer = torch.optim.AdamW(model.parameters())
-    for length in lengths():
+    for length in lengths(steps):
         model(batch(length)).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 
 
-def plain():
-    train(Net().cuda())
+def plain(steps=30):
+    train(Net().cuda(), int(steps))
+
+
+def alike():
+    """Large batches of one size: little is left over."""
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.zeros(64, 512, dtype=torch.long, device="cuda")).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def insisting():
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    train(Net(layers=3).cuda(), 6)
 
 
 def several_batches(largest=0, length=0):

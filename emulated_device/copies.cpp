@@ -124,6 +124,7 @@ std::shared_ptr<const Staged> staged(const Copy& copy) {
 cudaError_t issue_copy(const Copy& copy, cudaStream_t stream) {
   const cudaMemcpyKind kind = kind_of(side_of(copy.to), side_of(copy.from));
   if (kind == cudaMemcpyDeviceToHost) ++reads();
+  if (kind == cudaMemcpyHostToDevice) ++uploads();
   return issue_copy_taking(copy, copy_us(copy.bytes * copy.rows, kind), stream);
 }
 

@@ -16,7 +16,17 @@ std::atomic<std::uint64_t>& products() {
   return count;
 }
 
+std::atomic<double>& product_flops() {
+  static std::atomic<double> count{0};
+  return count;
+}
+
 std::atomic<std::uint64_t>& reads() {
+  static std::atomic<std::uint64_t> count{0};
+  return count;
+}
+
+std::atomic<std::uint64_t>& uploads() {
   static std::atomic<std::uint64_t> count{0};
   return count;
 }
@@ -34,6 +44,10 @@ void emulated_device_counts(EmulatedDeviceCounts* counts) {
 }
 
 std::uint64_t emulated_device_reads(void) { return pudica::emulated::reads().load(); }
+
+std::uint64_t emulated_device_uploads(void) { return pudica::emulated::uploads().load(); }
+
+double emulated_device_product_flops(void) { return pudica::emulated::product_flops().load(); }
 
 double emulated_device_host_us(void) { return pudica::emulated::host_us(); }
 

@@ -18,8 +18,11 @@ struct EmulatedDeviceCounts {
   std::uint64_t pinned_bytes;
 };
 void emulated_device_counts(EmulatedDeviceCounts* counts);
-// Copies from a device to the host that were issued.
+// Copies from a device to the host that were issued, and from the host to a device.
 std::uint64_t emulated_device_reads(void);
+std::uint64_t emulated_device_uploads(void);
+// Multiplications and additions of the products. Attention's own kernels do not tell theirs.
+double emulated_device_product_flops(void);
 // Where the host is on the virtual clock.
 double emulated_device_host_us(void);
 // The host does something of its own for so long.
@@ -30,6 +33,8 @@ namespace pudica::emulated {
 
 std::atomic<std::uint64_t>& launches();
 std::atomic<std::uint64_t>& products();
+std::atomic<double>& product_flops();
 std::atomic<std::uint64_t>& reads();
+std::atomic<std::uint64_t>& uploads();
 
 }  // namespace pudica::emulated

@@ -29,6 +29,8 @@ std::size_t item_bytes_of(cudaDataType type) {
 
 cublasStatus_t issue_product(cudaStream_t stream, const Product& product) {
   products().fetch_add(1, std::memory_order_relaxed);
+  product_flops().fetch_add(2 * product.m * product.n * product.k * product.count,
+                            std::memory_order_relaxed);
   issue(stream, {product_us(product)});
   return CUBLAS_STATUS_SUCCESS;
 }

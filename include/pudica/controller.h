@@ -93,6 +93,9 @@ struct ShapeEstimate {
   // has still to be measured.
   bool settled = false;
   std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
+  // Of every layer recomputed by itself, as frameworks' gradient checkpointing does it. nullopt:
+  // `full` of some layer is not known, or not on the menu.
+  std::optional<FrontierPoint> all_full;
   bool identified = false;
   // What it rests on: the live bytes of the latest step, whether that accumulated, what is held
   // back from the budget.

@@ -18,6 +18,7 @@ from ._errors import (
     ConfigError,
     NotLearnedError,
     PudicaError,
+    RehearsalError,
     ShapeError,
     StateError,
 )
@@ -44,6 +45,7 @@ else:
     from ._attach import attach, policies
     from ._handle import Handle
     from ._layers import find_layers
+from ._rehearse import rehearse
 
 __all__ = [
     "AttachError",
@@ -52,6 +54,7 @@ __all__ = [
     "Handle",
     "NotLearnedError",
     "PudicaError",
+    "RehearsalError",
     "ShapeError",
     "StateError",
     "__version__",
@@ -59,4 +62,5 @@ __all__ = [
     "between",
     "find_layers",
     "policies",
+    "rehearse",
 ]

@@ -16,7 +16,7 @@ def _seconds(value: float) -> str:
 class Answer(dict[str, Any]):
     """What a shape needs. Keys: key, fits, predicted_peak_bytes, floor_peak_bytes (the least that
     any plan of the menu reaches, joint segments among them), keep_all_peak_bytes, extra_seconds,
-    modes, frontier."""
+    modes, frontier, all_full (every layer recomputed by itself, as gradient checkpointing does)."""
 
     def __str__(self) -> str:
         fits = "fits" if self["fits"] else "does not fit"

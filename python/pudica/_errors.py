@@ -31,6 +31,10 @@ class StateError(PudicaError, ValueError):
     """A learned state that is damaged, or of another model."""
 
 
+class RehearsalError(PudicaError, RuntimeError):
+    """A rehearsal without an answer; the message says why."""
+
+
 _BY_KIND = {
     "attach": AttachError,
     "budget": BudgetError,

@@ -8,17 +8,21 @@ has grown is a read, and the stack says whose.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import linecache
+import logging
 import os
 import pathlib
 import sys
 import sysconfig
-import time
 import warnings
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+
+from ._automatic import say
+from ._emulated import counter
 
 _WARNING = "called a synchronizing CUDA operation"
 _HERE = str(pathlib.Path(__file__).resolve().parent)
@@ -53,33 +57,43 @@ class Endless(SystemExit):
         super().__init__(1)
 
 
+@dataclasses.dataclass
+class _SinceStep:
+    """Reads at one place since the last step."""
+
+    count: int = 0
+    in_a_row: int = 0  # with nothing new from the host in between
+    uploads: int = -1  # copies to the device, at the latest of them
+
+
 class Reads:
     """Counts by place. begin() once the device is in use."""
 
-    # At one place, and seconds, between two steps.
-    _MOST_READS = 1000
-    _MOST_SECONDS = 60.0
+    # Reads at one place between two steps, after which a loop is taken for one without an end.
+    # Where no data come from the host in between, only values of the device can end it; where they
+    # do, as in an evaluation, the data may.
+    _MOST_IN_A_ROW = 10_000
+    _MOST = 100_000
+    _TELLING = 1000  # whoever waits is told why
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}
         self._last = ""
-        self._since_step: dict[tuple[str, int], int] = {}
-        self._step_began = time.monotonic()
+        self._since_step: dict[tuple[str, int], _SinceStep] = {}
         self.endless = ""  # the loop that was ended, in words
         self._seen = self._at_begin = 0
         self._count: Any = None
+        self._uploads: Any = None
 
     def note_step(self) -> None:
         """A step began or ended."""
         self._since_step.clear()
-        self._step_began = time.monotonic()
 
     def begin(self) -> None:
-        try:
-            self._count = ctypes.CDLL(None).emulated_device_reads
-        except AttributeError:
-            return  # another device
-        self._count.restype = ctypes.c_uint64
+        self._count = counter("reads", ctypes.c_uint64)
+        self._uploads = counter("uploads", ctypes.c_uint64)
+        if self._count is None or self._uploads is None:
+            return
         self._seen = self._at_begin = int(self._count())
         warnings.filterwarnings("always", message=f".*{_WARNING}.*")
         show: Any = warnings._showwarnmsg  # type: ignore[attr-defined]
@@ -108,15 +122,26 @@ class Reads:
         place = frame.f_code.co_filename, frame.f_lineno
         self._places[place] = self._places.get(place, 0) + 1
         self._last = f"{_shown(place[0])}:{place[1]}"
-        self._since_step[place] = count = self._since_step.get(place, 0) + 1
-        late = time.monotonic() - self._step_began > self._MOST_SECONDS
-        if count > self._MOST_READS and late:
-            self.endless = (
-                f"a loop that reads values of the device at {self._last} went on for {count} reads "
-                "between two steps; where its end hangs on them, as that of generate() does, it "
-                "cannot be rehearsed: leave it out"
-            )
-            raise Endless
+        since = self._since_step.setdefault(place, _SinceStep())
+        uploads = int(self._uploads())
+        since.in_a_row = since.in_a_row + 1 if uploads == since.uploads else 1
+        since.uploads = uploads
+        since.count += 1
+        if since.count == self._TELLING:
+            say("%d reads of values of the device at %s since the last step: the rehearsal waits "
+                "for the end of a loop", since.count, self._last, level=logging.WARNING)
+        if since.in_a_row >= self._MOST_IN_A_ROW:
+            self._end(f"{since.in_a_row} reads without a step or anything new from the host")
+        if since.count >= self._MOST:
+            self._end(f"{since.count} reads without a step")
+
+    def _end(self, seen: str) -> NoReturn:
+        self.endless = (
+            f"a loop that reads values of the device at {self._last} went on for {seen}; where its "
+            "end hangs on them, as that of generate() does, it cannot be rehearsed: bound it, or "
+            "leave it out"
+        )
+        raise Endless
 
     def note_exception(self, trace: TracebackType | None) -> None:
         """A read in the very call that failed, of which torch had no time to tell."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import pathlib
 import sys
@@ -25,9 +26,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _automatic
 from ._errors import PudicaError
+from ._flops import Flops
 from ._handle import Handle, attached_modules
 from ._hooks import _Hook
 from ._reads import Reads
+from ._search import Room, Search
 from ._shape import ShapeReader
 
 PLANNED, AS_IS = "planned", "as-is"
@@ -53,6 +56,7 @@ class Watch:
     """One process of the rehearsal."""
 
     def __init__(self, folder: pathlib.Path, way: str, most_steps: int) -> None:
+        self._rooms = folder / "rooms.json"
         self._file = folder / f"{way}-{os.environ.get('RANK', '0')}.json"
         self._way = way
         self._most_steps = most_steps
@@ -70,6 +74,7 @@ class Watch:
         self._uncaught = ""
         self._stopped = False
         self._handles: dict[Handle, dict[str, Any]] = {}
+        self._flops = Flops()
         self.reads = Reads() if way == AS_IS else None
 
     # -- what happens ------------------------------------------------------------------------
@@ -87,6 +92,8 @@ class Watch:
         self._readers[module] = ShapeReader()
         module.register_forward_pre_hook(
             _Forward(self), with_kwargs=True, prepend=True)  # type: ignore[arg-type]
+        if self._way == AS_IS:
+            self._flops.watch(module)
         self.forward_begins(module, args, kwargs)
 
     def forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -99,6 +106,7 @@ class Watch:
             "shape": ",".join(f"{n}={v}" for n, v in zip(names, values)),
             "optimizer_step": self._optimizer_steps + 1,
         })
+        self._flops.begin_step()
 
     def optimizer_stepped(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if torch._C._current_graph_task_id() != -1 or os.getpid() != self._process:
@@ -120,12 +128,11 @@ class Watch:
             return
         stats = torch.cuda.memory_stats(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
-        for kind in ("allocated", "reserved"):
-            peak = int(stats[f"{kind}_bytes.all.peak"])
-            if self._open:
-                self._steps[-1][kind] = peak
-            else:
-                self._outside[kind] = max(self._outside[kind], peak)
+        peaks = {kind: int(stats[f"{kind}_bytes.all.peak"]) for kind in self._outside}
+        if self._open:
+            self._steps[-1] |= peaks | self._flops.step()
+        else:
+            self._outside = {kind: max(peak, self._outside[kind]) for kind, peak in peaks.items()}
         self._open = False
 
     def _on_cuda(self) -> bool:
@@ -196,27 +203,37 @@ class Watch:
                 "infeasible_steps", "recomputed_layers", "layer_calls", "recompute_seconds",
                 "step_seconds", "budget_bytes", "highest_peak_bytes", "reserved_peak_bytes")}
             answers["layers"] = len(handle.layers)
-            answers["shapes"] = self._answers_by_shape(handle)
+            seen = self._shapes_seen()
+            answers["shapes"] = self._answers_by_shape(handle, seen)
+            answers["largest"] = self._largest(handle, seen)
             answers["state"] = handle.state_dict()
         except PudicaError as error:
             answers["unknown"] = str(error)
 
-    def _answers_by_shape(self, handle: Handle) -> dict[str, Any]:
+    def _shapes_seen(self) -> list[str]:
+        """Of the latest dimensions, the smallest first."""
+        names = list(_sizes(self._steps[-1]["shape"]))
+        shapes = {str(step["shape"]) for step in self._steps}
+        return sorted((s for s in shapes if list(_sizes(s)) == names),
+                      key=lambda shape: (math.prod(_sizes(shape).values()), shape))
+
+    def _answers_by_shape(self, handle: Handle, seen: list[str]) -> dict[str, Any]:
         """Of the longest, the median and the shortest batch."""
-        last = self._steps[-1]["shape"]
-        names = [part.split("=")[0] for part in last.split(",")]
-        seen = sorted({
-            (_volume(step["shape"]), step["shape"]) for step in self._steps
-            if [part.split("=")[0] for part in step["shape"].split(",")] == names
-        })
         wanted = {"longest": seen[-1], "median": seen[len(seen) // 2], "shortest": seen[0]}
         answers = {}
-        for name, (_, shape) in wanted.items():
+        for name, shape in wanted.items():
             answer = handle.estimate(shape)
             answers[name] = {"shape": shape, **{key: answer[key] for key in (
                 "keep_all_peak_bytes", "floor_peak_bytes", "predicted_peak_bytes",
-                "extra_seconds", "identified", "frontier")}}
+                "extra_seconds", "identified", "frontier", "all_full")}}
         return answers
+
+    def _largest(self, handle: Handle, seen: list[str]) -> dict[str, Any]:
+        """The largest sizes that fit each card, as the command wrote them down."""
+        asked = json.loads(self._rooms.read_text(encoding="utf-8"))
+        rooms = [Room(room["usable_bytes"], room["budget_bytes"]) for room in asked["rooms"]]
+        search = Search(handle, _sizes(seen[-1]), asked["reserved_bytes"])
+        return search.sizes([_sizes(shape) for shape in seen], rooms)
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -250,8 +267,10 @@ class Watch:
         if self._on_cuda():
             free, total = torch.cuda.mem_get_info(self._device)
             stats = torch.cuda.memory_stats(self._device)
+            segments: Any = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             reserved = int(stats["reserved_bytes.all.current"])
             report |= {"total_bytes": total, "usable_bytes": free + reserved,
+                       "expandable_segments": any(s["is_expandable"] for s in segments),
                        "retries": int(stats["num_alloc_retries"]),
                        "device_name": torch.cuda.get_device_name(self._device)}
         if self.reads is not None:
@@ -259,11 +278,8 @@ class Watch:
         self._file.write_text(json.dumps(report), encoding="utf-8")
 
 
-def _volume(shape: str) -> int:
-    volume = 1
-    for part in shape.split(","):
-        volume *= int(part.split("=")[1])
-    return volume
+def _sizes(shape: str) -> dict[str, int]:
+    return {name: int(size) for name, size in (part.split("=") for part in shape.split(","))}
 
 
 def begin() -> None:

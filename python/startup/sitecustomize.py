@@ -79,9 +79,39 @@ def _torch_came(torch):
     os.environ.setdefault(_PROGRAM, _program())
     _after_init(torch.optim.Optimizer, "optimizer_made")
     if os.environ.get("PUDICA_REHEARSAL"):
-        from pudica import _rehearsal
+        spec = getattr(sys.modules.get("pudica"), "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            _when_pudica_is_there.append(_rehearse)  # the program imports it, and torch by it
+        else:
+            _rehearse()
 
-        _rehearsal.begin()
+
+_when_pudica_is_there = []
+
+
+def _pudica_came(module):
+    while _when_pudica_is_there:
+        _when_pudica_is_there.pop()()
+
+
+def _rehearse():
+    try:
+        from pudica import _rehearsal
+    except Exception as error:
+        _cannot_rehearse(error)
+    _rehearsal.begin()
+
+
+def _cannot_rehearse(error):
+    """Ends the program, which nobody would watch, and tells the command why."""
+    import json
+
+    way, rank = os.environ.get("PUDICA_REHEARSAL_WAY"), os.environ.get("RANK", "0")
+    told = os.path.join(os.environ["PUDICA_REHEARSAL"], f"{way}-{rank}.json")
+    reason = f"{sys.executable} cannot import it: {type(error).__name__}: {error}"
+    with open(told, "w", encoding="utf-8") as file:
+        json.dump({"cannot": reason}, file)
+    raise SystemExit(1) from None
 
 
 def _transformers_came(module):
@@ -93,6 +123,7 @@ def _lightning_came(module):
 
 
 _AWAITED = {
+    "pudica": _pudica_came,
     "torch": _torch_came,
     "transformers.trainer": _transformers_came,
     "lightning.pytorch.trainer.trainer": _lightning_came,

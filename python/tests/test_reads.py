@@ -9,16 +9,18 @@ import pytest
 from pudica._reads import Endless, Reads
 
 
-def reads(seconds: float) -> Reads:
+def reads(*, uploads: bool = False) -> Reads:
+    """With small limits; `uploads`: something new comes from the host before each."""
     out = Reads()
     count = itertools.count(1)
     out._count = lambda: next(count)  # a copy to the host at each look
-    out._MOST_SECONDS = seconds
+    out._uploads = (lambda: next(count)) if uploads else (lambda: 0)
+    out._MOST_IN_A_ROW, out._MOST = 100, 1000
     return out
 
 
 def test_a_place_is_named_and_counted() -> None:
-    seen = reads(3600)
+    seen = reads()
     for _ in range(3):
         seen._note()
     places = seen.report()["places"]
@@ -26,18 +28,33 @@ def test_a_place_is_named_and_counted() -> None:
     assert seen.report()["last"].endswith(f"test_reads.py:{places[0]['line']}")
 
 
-def test_a_loop_that_goes_on_by_its_reads_is_ended_and_named() -> None:
-    seen = reads(-1)
+@pytest.mark.parametrize(("uploads", "ended"), [(False, 100), (True, 1000)])
+def test_a_loop_without_a_step_is_ended_by_its_reads_and_named(uploads: bool, ended: int) -> None:
+    seen = reads(uploads=uploads)
+    read = 0
     with pytest.raises(Endless):
         while True:
+            read += 1
             seen._note()
-    assert "test_reads.py" in seen.endless and "1001 reads between two steps" in seen.endless
+    assert read == ended
+    assert "test_reads.py" in seen.endless and f"{ended} reads without a step" in seen.endless
+
+
+def test_what_comes_from_the_host_is_progress() -> None:
+    seen = reads()
+    uploads = 0
+    seen._uploads = lambda: uploads
+    for number in range(900):
+        if number % 90 == 0:
+            uploads += 1
+        seen._note()
+    assert seen.endless == ""
 
 
 def test_steps_in_between_are_progress() -> None:
-    seen = reads(-1)
+    seen = reads()
     for number in range(5000):
-        if number % 500 == 0:
+        if number % 50 == 0:
             seen.note_step()
         seen._note()
     assert seen.endless == ""

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <ostream>
+#include <sstream>
 
 #include "cli/commands.h"
 #include "cli/rehearsal_answer.h"
+#include "cli/rehearsal_cards.h"
 #include "cli/rehearsal_run.h"
 #include "cli/training_command.h"
 #include "cli/view_rehearsal.h"
@@ -145,6 +147,11 @@ std::string read_before(const RehearsedWay& as_is) {
 std::string trouble(const RehearsedWay& way, const RehearsedWay& as_is) {
   const std::string end = way.signal != 0 ? "signal " + std::to_string(way.signal)
                                           : "exit code " + std::to_string(way.exit_code);
+  for (const Json& report : way.ranks) {
+    if (const std::string reason = text(report, "cannot"); !reason.empty()) {
+      return "a rehearsal needs pudica in the command's own Python, and " + reason;
+    }
+  }
   if (!way.reported() && way.signal == SIGKILL) {
     return "the command was killed; the likely reason is that this machine's own memory, in which "
            "the emulated device's lies, was used up";
@@ -173,10 +180,31 @@ std::string trouble(const RehearsedWay& way, const RehearsedWay& as_is) {
   return {};
 }
 
+Result<void> write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << '\n' << std::flush;
+  if (!file) return invalid_argument("cannot write " + path.string());
+  return {};
+}
+
 struct Failure {
   int code;
   std::string why;  // empty where a signal ended it
 };
+
+// Where this run fails nothing is said of segments.
+std::optional<Failure> try_other_segments(const Rehearsal& rehearsal, const Json& whole,
+                                          RehearsedWays& ways) {
+  if (spared_share(whole) <= kLittle) return std::nullopt;
+  Rehearsal otherwise = rehearsal;
+  const bool expands = is_true(whole, "expandable_segments");
+  otherwise.segments = std::string("expandable_segments:") + (expands ? "False" : "True");
+  const auto seen = run_rehearsal(otherwise, "as-is", kUnlimited, "");
+  if (!seen) return std::nullopt;
+  if (seen->stopped_by != 0) return Failure{kExitBySignal + seen->stopped_by, {}};
+  ways.other_segments = *seen;
+  return std::nullopt;
+}
 
 // The runs, each only where the ones before leave a question open.
 std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways) {
@@ -198,6 +226,11 @@ std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways)
     ways.as_is_unlimited.emplace();
     if (auto failed = once("as-is", kUnlimited, "", *ways.as_is_unlimited)) return failed;
   }
+  const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
+  if (const auto failed = try_other_segments(rehearsal, whole, ways)) return failed;
+  const auto written =
+      write_file(rehearsal.folder + "/rooms.json", dump(rooms_of(rehearsal, whole)));
+  if (!written) return Failure{kExitFailed, written.error().message};
   if (auto failed = once("planned", rehearsal.memory, rehearsal.budget, ways.planned)) {
     return failed;
   }
@@ -208,17 +241,6 @@ std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways)
     return once("planned", kUnlimited, std::to_string(budget.count()), *ways.planned_unlimited);
   }
   return std::nullopt;
-}
-
-Error cannot_write(const std::filesystem::path& path) {
-  return invalid_argument("--out: cannot write " + path.string());
-}
-
-Result<void> write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text << '\n' << std::flush;
-  if (!file) return cannot_write(path);
-  return {};
 }
 
 // The answer, what was learned, and a configuration by which the real run starts from it.
@@ -237,6 +259,9 @@ Result<void> write_folder(const std::filesystem::path& folder, const RehearsedWa
     if (auto done = write_file(whole / "pudica.json", dump_indented(config)); !done) return done;
     answer["learned"] = path.string();
   }
+  std::ostringstream page;
+  print_rehearsal(page, answer, Style{.width = kUnboundedWidth});
+  if (auto done = write_file(whole / "answer.txt", page.str()); !done) return done;
   return write_file(whole / "answer.json", dump_indented(answer));
 }
 
@@ -257,7 +282,7 @@ int rehearse_command(Session& session) {
   Json answer = rehearsal_answer(*rehearsal, ways);
   if (!arguments.out.empty()) {
     if (const auto done = write_folder(arguments.out, ways, answer); !done) {
-      return fail(session, done.error());
+      return fail(session, done.error().with_context("--out"));
     }
   }
   if (arguments.json) {

@@ -1,17 +1,13 @@
 #include "cli/rehearsal_answer.h"
 
 #include <algorithm>
-#include <array>
 
-#include "config/config.h"
+#include "cli/rehearsal_cards.h"
 
 namespace pudica::cli {
 namespace {
 
 constexpr const char* kSchema = "pudica.rehearsal/1";
-constexpr double kAutoShare = 0.9;  // of what a process could get, as attach() takes it
-// One of each size that is asked for: 16, 24, 40, 80 and 141 GB.
-constexpr std::array kSizes{"T4", "RTX4090", "A100-40", "H100", "H200"};
 
 Json field(const Json& object, std::string_view path) {
   const Json* const found = find(object, path);
@@ -57,26 +53,64 @@ Json death(const RehearsedWay& way) {
   return {{"step", 0}, {"shape", ""}};  // before the first step
 }
 
-// Of one card in the table, from what the longest batch needs.
-Json on_card(const emulated::Card& card, const Json& whole, const Json* handle) {
-  const auto memory = static_cast<std::int64_t>(card.memory_bytes);
-  const Bytes context{static_cast<std::int64_t>(card.context_bytes)};
-  const std::int64_t usable = memory - context.count();
-  const std::int64_t budget = budget_bytes("auto", Bytes{memory}, context).count();
-  Json out{{"card", card.name},     {"memory_bytes", memory},    {"budget_bytes", budget},
-           {"fits_as_is", nullptr}, {"fits_with_plan", nullptr}, {"extra_seconds", nullptr}};
-  if (peak_of(whole, "reserved").count() <= usable) out["fits_as_is"] = true;
-  if (peak_of(whole, "allocated").count() > usable) out["fits_as_is"] = false;
-  if (handle == nullptr) return out;
-  const auto floor = integer(*handle, "shapes.longest.floor_peak_bytes");
-  if (floor) out["fits_with_plan"] = *floor <= budget;
-  for (const Json& point : list(*handle, "shapes.longest.frontier")) {
-    const auto seconds = number(point, "extra_seconds");
-    if (!seconds || integer(point, "peak_bytes").value_or(budget + 1) > budget) continue;
-    if (out["extra_seconds"].is_null() || *seconds < out["extra_seconds"]) {
-      out["extra_seconds"] = *seconds;
+// FLOPs of all steps of all ranks.
+struct Work {
+  double flops = 0;
+  double layer_flops = 0;  // of the layers' forwards
+  double again_flops = 0;  // of layers that ran in a backward again, by the script's own wish
+  std::size_t steps = 0;
+  bool counted = true;       // in every step that ended
+  bool layers_apart = true;  // layer_flops are known
+};
+
+Work work_of(const RehearsedWay& way) {
+  Work work;
+  for (const Json& report : way.ranks) {
+    for (const Json& step : list(report, "steps")) {
+      const auto flops = number(step, "flops");
+      const auto layers = number(step, "layer_flops");
+      work.counted = work.counted && flops.has_value();
+      work.layers_apart = work.layers_apart && layers.has_value();
+      work.flops += flops.value_or(0);
+      work.layer_flops += layers.value_or(0);
+      work.again_flops += number(step, "again_flops").value_or(0);
+      ++work.steps;
     }
   }
+  return work;
+}
+
+// What frameworks' gradient checkpointing of every layer and the plan take beside keeping all, over
+// the steps of the run: shares of its FLOPs; null where nobody counted.
+void add_work(const RehearsedWay& whole, const RehearsedWay& planned, const Json* handle,
+              Json& answer) {
+  const Work kept = work_of(whole);
+  const Work under_plan = work_of(planned);
+  const double plain = kept.flops - kept.again_flops;
+  const bool known = kept.counted && kept.layers_apart && plain > 0;
+  Json all_full = handle ? field(*handle, "shapes.longest.all_full.peak_bytes") : Json();
+  answer["checkpointing"] = {
+      {"peak_bytes", std::move(all_full)},
+      {"extra_flops_share", known ? Json(kept.layer_flops / plain) : Json()}};
+  const bool same = known && under_plan.counted && under_plan.steps == kept.steps;
+  answer["plan_extra_flops_share"] = same ? Json(under_plan.flops / plain - 1) : Json();
+}
+
+// Peaks with segments of either kind, and which to use: the one that reserves clearly less.
+Json segments_of(const RehearsedWay& whole, const std::optional<RehearsedWay>& other) {
+  const Json& own = whole.worst();
+  const bool own_expand = is_true(own, "expandable_segments");
+  const char* const own_kind = own_expand ? "expandable" : "fixed";
+  const char* const other_kind = own_expand ? "fixed" : "expandable";
+  Json out{{own_kind, peaks(own)}, {other_kind, nullptr}, {"advice", "either"}};
+  if (!other || !other->done() || !other->reported()) return out;
+  // A script that sets its own is not told what to do.
+  if (is_true(other->worst(), "expandable_segments") == own_expand) return out;
+  out[other_kind] = peaks(other->worst());
+  const auto reserved = static_cast<double>(peak_of(own, "reserved").count());
+  const auto otherwise = static_cast<double>(peak_of(other->worst(), "reserved").count());
+  if (otherwise < (1 - kLittle) * reserved) out["advice"] = other_kind;
+  if (reserved < (1 - kLittle) * otherwise) out["advice"] = own_kind;
   return out;
 }
 
@@ -124,7 +158,9 @@ Json doubts_of(const Rehearsal& rehearsal, const RehearsedWays& ways, const Json
 void add_shapes(const Json* handle, Json& answer) {
   for (const char* const name : {"longest", "median", "shortest"}) {
     Json shape = handle ? field(*handle, std::string("shapes.") + name) : Json();
-    if (shape.is_object()) shape.erase("frontier");
+    for (const char* const part : {"frontier", "all_full"}) {
+      if (shape.is_object()) shape.erase(part);
+    }
     answer[name] = std::move(shape);
   }
   answer["frontier"] = Json::array();
@@ -148,21 +184,15 @@ bool died_of_memory(const RehearsedWay& way) {
   });
 }
 
-Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
-  const auto read = parse_budget(budget.empty() ? "auto" : budget);
-  const auto share = [](double fraction, Bytes of) {
-    return Bytes{std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(fraction * static_cast<double>(of.count())))};
-  };
-  if (!read || read->kind == BudgetSetting::Kind::kAuto) return share(kAutoShare, memory - context);
-  if (read->kind == BudgetSetting::Kind::kBytes) return read->bytes;
-  // Until a run has learned what its longest batches need it may take what "auto" does.
-  if (read->kind == BudgetSetting::Kind::kBetween) return share(kAutoShare, memory - context);
-  return share(read->fraction, memory);
+double spared_share(const Json& report) {
+  const auto reserved = static_cast<double>(peak_of(report, "reserved").count());
+  const auto allocated = static_cast<double>(peak_of(report, "allocated").count());
+  return reserved > 0 ? 1 - allocated / reserved : 0;
 }
 
 Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
-  const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
+  const RehearsedWay& as_is = ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is;
+  const Json& whole = as_is.worst();
   const RehearsedWay& learned = ways.planned_unlimited ? *ways.planned_unlimited : ways.planned;
   const Json* const handle = learned.reported() ? main_handle(learned.worst()) : nullptr;
   const bool one_model = handle && list(learned.worst(), "handles").size() == 1;
@@ -193,11 +223,10 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
        {{"allocated_bytes", one_model ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
   add_shapes(handle, answer);
-  answer["cards"] = Json::array();
-  for (const char* const name : kSizes) {
-    answer["cards"].push_back(
-        on_card(*emulated::find_card(name), whole, one_model ? handle : nullptr));
-  }
+  add_work(as_is, learned, one_model ? handle : nullptr, answer);
+  answer["segments"] = segments_of(as_is, ways.other_segments);
+  answer["largest"] = largest_sizes(one_model ? handle : nullptr);
+  answer["cards"] = cards_of(whole, one_model ? handle : nullptr);
   answer["learned"] = nullptr;
   answer["doubts"] = doubts_of(rehearsal, ways, whole);
   return answer;

@@ -15,6 +15,7 @@
 
 #include "cli/taken_signals.h"
 #include "cli/training_command.h"
+#include "config/config.h"
 
 namespace pudica::cli {
 namespace {
@@ -48,6 +49,15 @@ class PassedSignals {
   TakenSignals<kSignals.size()> taken_;
 };
 
+// `setting` behind what the variable has that torch looks at.
+void add_to_allocator_settings(const std::string& setting) {
+  const auto older = process_environment("PYTORCH_CUDA_ALLOC_CONF");  // wins where it is set
+  const char* const name =
+      older && !older->empty() ? "PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_ALLOC_CONF";
+  const std::string before = process_environment(name).value_or("");
+  setenv(name, (before + (before.empty() ? "" : ",") + setting).c_str(), 1);
+}
+
 void set_environment(const Rehearsal& rehearsal, const std::string& way, Bytes memory,
                      const std::string& budget) {
   prepend_environment("LD_PRELOAD", rehearsal.library);
@@ -64,6 +74,7 @@ void set_environment(const Rehearsal& rehearsal, const std::string& way, Bytes m
   setenv("TMPDIR", (rehearsal.folder + "/tmp").c_str(), 1);
   // No daemon hears of it.
   setenv("PUDICA_SOCKET", (rehearsal.folder + "/none").c_str(), 1);
+  if (!rehearsal.segments.empty()) add_to_allocator_settings(rehearsal.segments);
   if (!budget.empty()) setenv("PUDICA_BUDGET", budget.c_str(), 1);
   // As it is: an attach() of the script's own does nothing.
   if (way == "as-is") {

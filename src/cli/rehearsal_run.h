@@ -18,10 +18,11 @@ struct Rehearsal {
   Bytes memory;  // of the device, with what a context takes
   int devices = 1;
   int most_steps = 0;
-  std::string budget;   // as PUDICA_BUDGET has it; empty: as it is set
-  std::string library;  // of the stand-in
-  std::string startup;  // the folder of python/startup
-  std::string folder;   // for reports; removed by its owner
+  std::string budget;    // as PUDICA_BUDGET has it; empty: as it is set
+  std::string segments;  // what PYTORCH_ALLOC_CONF ends with; empty: as it is set
+  std::string library;   // of the stand-in
+  std::string startup;   // the folder of python/startup
+  std::string folder;    // for reports; removed by its owner
   std::vector<std::string> program;
 };
 

@@ -1,6 +1,10 @@
 #include "cli/view_rehearsal.h"
 
+#include <algorithm>
+#include <cctype>
+#include <optional>
 #include <ostream>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,6 +30,12 @@ std::string death_text(const Json& death, const Style& style) {
   const std::string shape = sanitised(text(death, "shape"), style);
   return fmt::format("out of memory {} step {}{}", shape.empty() ? "after" : "in", step,
                      shape.empty() ? "" : " (" + shape + ")");
+}
+
+// "31.2 % more FLOPs".
+std::string work_text(const std::optional<double>& share) {
+  constexpr double kPercent = 100;
+  return share ? fmt::format("{:.1f} % more FLOPs", kPercent * *share) : "unknown";
 }
 
 std::string held_text(const Json& death) {
@@ -57,6 +67,30 @@ std::string verdict(const Json& answer, const char* which, const char* death, co
                            : "fits";
 }
 
+// "133.3 GiB in fixed ones, 26.2 % of it not in use (measured)".
+std::string segments_text(const char* kind, const Json& peak) {
+  constexpr double kPercent = 100;
+  const auto reserved = number(peak, "reserved_bytes").value_or(0);
+  const auto allocated = number(peak, "allocated_bytes").value_or(0);
+  const double spared = reserved > 0 ? kPercent * (1 - allocated / reserved) : 0;
+  return fmt::format("{} in {} ones, {:.1f} % of it not in use (measured)",
+                     bytes_at(peak, "reserved_bytes"), kind, spared);
+}
+
+void add_segments(const Json& segments, Facts& facts) {
+  if (!segments.is_object()) return;
+  const std::string advice = text(segments, "advice");
+  const std::string setting = std::string("PYTORCH_ALLOC_CONF=expandable_segments:") +
+                              (advice == "expandable" ? "True" : "False");
+  facts.emplace_back("Segments",
+                     advice == "either" ? "leave torch's allocator as it is" : "use " + setting);
+  for (const char* const kind : {"fixed", "expandable"}) {
+    if (segments[kind].is_object()) {
+      facts.emplace_back("  reserves", segments_text(kind, segments[kind]));
+    }
+  }
+}
+
 Facts facts_of(const Json& answer, const Style& style) {
   std::string command;
   for (const Json& word : list(answer, "command")) {
@@ -83,8 +117,16 @@ Facts facts_of(const Json& answer, const Style& style) {
         "  needs", bytes_at(answer, "planned_peak.allocated_bytes") + " allocated, " +
                        bytes_at(answer, "planned_peak.reserved_bytes") + " reserved (measured)");
   }
+  facts.emplace_back("  costs", work_text(number(answer, "plan_extra_flops_share")) +
+                                    " over all steps, what it learns by included (counted)");
   facts.emplace_back("  at least", bytes_at(answer, "floor_peak.allocated_bytes") +
                                        " allocated at the longest batch (predicted)");
+  facts.emplace_back("Every layer", "recomputed, as gradient_checkpointing=True does it");
+  facts.emplace_back("  needs", bytes_at(answer, "checkpointing.peak_bytes") +
+                                    " allocated at the longest batch (predicted)");
+  facts.emplace_back("  costs", work_text(number(answer, "checkpointing.extra_flops_share")) +
+                                    " over all steps (counted)");
+  add_segments(answer["segments"], facts);
   if (const std::string learned = text(answer, "learned"); !learned.empty()) {
     facts.emplace_back("Learned", sanitised(learned, style));
   }
@@ -125,6 +167,58 @@ void print_cards(std::ostream& out, const Json& answer, const Style& style) {
   }
 }
 
+std::string upper(std::string word) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::toupper(c); });
+  return word;
+}
+
+// "61"; "at least 128" where nobody looked further.
+std::string size_text(const Json& sizes, const char* which, const Json& searched) {
+  const auto size = integer(sizes, which);
+  if (!size) return kNothing;
+  const bool open = size == integer(searched, "searched_up_to");
+  return (open ? "at least " : "") + std::to_string(*size);
+}
+
+// "batch 16, length 16 to 248".
+std::string seen_text(const Json& largest, const Style& style) {
+  std::string out;
+  for (const auto& [name, searched] : largest.items()) {
+    const Json& seen = list(searched, "seen");
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", sanitised(name, style), dump(seen[0]));
+    if (seen[0] != seen[1]) out += " to " + dump(seen[1]);
+  }
+  return out;
+}
+
+void print_largest(std::ostream& out, const Json& answer, const Style& style) {
+  const Json& largest = answer["largest"];
+  if (largest.empty()) return;
+  std::vector<Column> columns{{"CARD"}};
+  int rank = 0;
+  for (const auto& [name, searched] : largest.items()) {
+    columns.push_back({upper(sanitised(name, style)), true, false, rank});
+    columns.push_back({"WITH A PLAN", true, false, rank++});
+  }
+  Table table(std::move(columns));
+  const auto add = [&](std::string card, const Json& sizes) {
+    std::vector<Cell> row{{std::move(card)}};
+    for (const auto& [name, searched] : largest.items()) {
+      const Json* const own = find(sizes, name);
+      for (const char* const which : {"as_is", "with_plan"}) {
+        row.push_back({own ? size_text(*own, which, searched) : kNothing});
+      }
+    }
+    table.add(std::move(row));
+  };
+  add("this one", largest);
+  for (const Json& card : list(answer, "cards")) add(text(card, "card"), card["largest"]);
+  out << "\nThe largest sizes that fit, each with the others as in the longest batch, predicted:\n";
+  table.print(out, style);
+  out << "The run saw " << seen_text(largest, style)
+      << ": beyond that, and in what never varied, these are extrapolations.\n";
+}
+
 void print_doubts(std::ostream& out, const Json& answer, const Style& style) {
   if (list(answer, "doubts").empty()) return;
   out << "\nWhat this cannot know:\n";
@@ -147,6 +241,7 @@ void print_rehearsal(std::ostream& out, const Json& answer, const Style& style) 
   print_facts(out, facts_of(answer, style), style);
   print_shapes(out, answer, style);
   print_cards(out, answer, style);
+  print_largest(out, answer, style);
   print_doubts(out, answer, style);
 }
 

@@ -1,6 +1,7 @@
 // What the controller tells of itself, and its learned state as text.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iomanip>
 #include <iterator>
 #include <optional>
@@ -149,6 +150,15 @@ std::vector<FrontierPoint> absolute_frontier(const std::vector<FrontierPoint>& p
   return out;
 }
 
+// Every layer `full`, none joined.
+std::optional<FrontierPoint> all_full(const StepCosts& costs, Bytes base_bytes) {
+  constexpr double kNanoseconds = 1e9;
+  const auto choice = choice_of(costs, std::vector<Mode>(costs.layers.size(), Mode::full()));
+  if (!choice) return std::nullopt;
+  return FrontierPoint{base_bytes.count() + step_peak_bytes(costs, *choice),
+                       std::llround(kNanoseconds * step_extra_seconds(costs, *choice))};
+}
+
 // Of the plan, by the upper bounds of what was learned; as it was measured where it ran. What is
 // not determined is certain within a thousandth (is_certain), which the bound has to cover.
 Bytes upper_peak(const StepContext& context, const StepModel& model, const BuiltPlan& built) {
@@ -266,6 +276,7 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
   auto points = planner_->frontier(problem.chain);
   if (!points) return points.error();
   out.frontier = absolute_frontier(*points, problem, context.base_bytes);
+  out.all_full = all_full(model->point, context.base_bytes);
   return out;
 }
 

@@ -111,6 +111,7 @@ Result<Estimate> ModelView::estimate(std::string_view shape_text, Bytes budget) 
     out.extra_seconds = found->plan->predicted_extra_seconds;
     for (const Mode mode : found->plan->modes) ++out.modes[mode];
     out.frontier = std::move(found->frontier);
+    out.all_full = found->all_full;
     return out;
   } catch (const std::exception& error) {
     return unusable(error);

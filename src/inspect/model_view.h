@@ -34,8 +34,9 @@ struct Estimate {
   std::optional<Bytes> measured_peak_bytes;   // of that plan's last step
   std::optional<std::uint64_t> learned_step;  // the run's, of what the answer rests on
   double extra_seconds = 0;
-  std::map<Mode, std::int64_t> modes;   // layers in each
-  std::vector<FrontierPoint> frontier;  // absolute peak bytes, extra nanoseconds
+  std::map<Mode, std::int64_t> modes;     // layers in each
+  std::vector<FrontierPoint> frontier;    // absolute peak bytes, extra nanoseconds
+  std::optional<FrontierPoint> all_full;  // every layer `full`, none joined; nullopt: not known
 };
 
 // A plan that the run has for a shape under its budget, as its snapshot tells it.

@@ -3,6 +3,15 @@
 #include "inspect/model_view.h"
 
 namespace pudica::inspect {
+namespace {
+
+Json json_of(const FrontierPoint& point) {
+  constexpr double kNano = 1e-9;
+  return {{"peak_bytes", point.peak_bytes},
+          {"extra_seconds", finite(kNano * static_cast<double>(point.time_ns))}};
+}
+
+}  // namespace
 
 std::string to_json(const Explanation& explanation, std::string_view run) {
   Json out;
@@ -38,7 +47,6 @@ std::string to_json(const Explanation& explanation, std::string_view run) {
 }
 
 std::string to_json(const Estimate& estimate, std::string_view run) {
-  constexpr double kNano = 1e-9;
   Json out;
   out["run"] = run;
   out["key"] = estimate.key.to_named_string();
@@ -58,11 +66,8 @@ std::string to_json(const Estimate& estimate, std::string_view run) {
   out["modes"] = Json::object();
   for (const auto& [mode, layers] : estimate.modes) out["modes"][to_string(mode)] = layers;
   out["frontier"] = Json::array();
-  for (const FrontierPoint& point : estimate.frontier) {
-    out["frontier"].push_back(
-        {{"peak_bytes", point.peak_bytes},
-         {"extra_seconds", finite(kNano * static_cast<double>(point.time_ns))}});
-  }
+  for (const FrontierPoint& point : estimate.frontier) out["frontier"].push_back(json_of(point));
+  out["all_full"] = estimate.all_full ? json_of(*estimate.all_full) : Json();
   return dump(out, -1);
 }
 

@@ -277,6 +277,19 @@ TEST(Controller, EstimateNamesPeaksAndFrontier) {
   ASSERT_GE(estimate->frontier.size(), 2u);
   EXPECT_EQ(Bytes(estimate->frontier.front().peak_bytes), estimate->floor_peak_bytes);
   EXPECT_EQ(estimate->frontier.back().time_ns, 0);
+  ASSERT_TRUE(estimate->all_full.has_value());
+  EXPECT_EQ(Bytes(estimate->all_full->peak_bytes), harness.budget_at(shape, 0));
+}
+
+TEST(Controller, WithoutFullOnTheMenuNothingIsSaidOfAllLayersInIt) {
+  ControllerOptions options;
+  options.menu = {Mode::Kind::kKeep};
+  Harness harness({}, options);
+  const ShapeKey shape{8, 384};
+  for (const std::int64_t length : {100, 200, 300}) harness.step({8, length}, Bytes(0));
+  const auto estimate = harness.controller->estimate(shape, Bytes(0));
+  ASSERT_TRUE(estimate.has_value());
+  EXPECT_FALSE(estimate->all_full.has_value());
 }
 
 TEST(Controller, SnapshotNamesTheRegionOfEachPlan) {

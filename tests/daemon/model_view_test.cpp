@@ -65,6 +65,9 @@ TEST(ModelView, EstimateTellsBoundsAndModes) {
   EXPECT_EQ(estimate->frontier.front().peak_bytes, estimate->floor_peak_bytes.count());
   EXPECT_EQ(estimate->frontier.back().peak_bytes, estimate->keep_all_peak_bytes.count());
   EXPECT_EQ(estimate->frontier.back().time_ns, 0);
+  ASSERT_TRUE(estimate->all_full);
+  EXPECT_EQ(estimate->all_full->peak_bytes, process->budget_at(shape, 0.0).count());
+  EXPECT_GE(estimate->all_full->time_ns, estimate->frontier.front().time_ns);
   const auto tight = view.estimate("5x180", Bytes(1000));
   ASSERT_TRUE(tight);
   EXPECT_FALSE(tight->fits);
@@ -283,7 +286,8 @@ TEST(ModelView, JsonIsAsTheContractHasIt) {
                                                  "learned_step",
                                                  "extra_seconds",
                                                  "modes",
-                                                 "frontier"};
+                                                 "frontier",
+                                                 "all_full"};
   for (const std::string& field : estimate_fields) EXPECT_TRUE(json.contains(field)) << field;
   EXPECT_EQ(json.size(), estimate_fields.size());
   const auto explained = nlohmann::json::parse(to_json(*view.explain("5x180", budget), "k3v9q2"));

@@ -20,7 +20,8 @@ AMPLE, TIGHT, NONE = 4 << 30, 1_395_864_371, 922_746_880  # for `plain`
 
 
 def environment(folder, **changes):
-    path = f"{ROOT / 'python'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    package = os.environ.get("PUDICA_TEST_PACKAGES") or ROOT / "python"
+    path = f"{package}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), **changes}
 
 
@@ -82,6 +83,113 @@ def test_a_plan_that_fits_is_the_one_that_the_run_makes(rehearse):
     assert real["reserved"] <= answer["budget_bytes"]
 
 
+def test_checkpointing_of_every_layer_stands_beside_the_plan(rehearse):
+    _, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 0])
+    kept = bare("measured", "plain")
+    again = bare("measured", "checkpointed")
+    told = answer["checkpointing"]
+    assert told["peak_bytes"] == pytest.approx(again["allocated"], rel=0.01)
+    assert told["extra_flops_share"] == pytest.approx(again["flops"] / kept["flops"] - 1, rel=1e-6)
+    planned = json.loads(emulated(
+        PROGRAM, "run", "--", sys.executable, SCRIPT, "measured", "plain",
+        PUDICA_EMULATED_BYTES=str(TIGHT)).stdout.splitlines()[-1])
+    assert answer["plan_extra_flops_share"] == pytest.approx(
+        planned["flops"] / kept["flops"] - 1, rel=1e-6)
+    assert 0 < answer["plan_extra_flops_share"] < told["extra_flops_share"]
+
+
+def test_checkpointing_that_the_script_does_itself_is_not_counted_twice(rehearse):
+    _, plain, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0])
+    _, again, _ = rehearse("checkpointed", options=["--memory", AMPLE, "--steps", 0])
+    assert again["checkpointing"]["extra_flops_share"] == pytest.approx(
+        plain["checkpointing"]["extra_flops_share"])
+
+
+def test_the_largest_sizes_that_fit_fit_and_larger_ones_do_not(rehearse):
+    memory = 2 << 30
+    _, answer, _ = rehearse("several_batches", options=["--memory", memory, "--steps", 0])
+    shape = dict(part.split("=") for part in answer["longest"]["shape"].split(","))
+    batch, length = int(shape["batch"]), int(shape["length"])
+    assert answer["largest"]["batch"]["seen"] == [4, 16]
+
+    def fits(*words, planned):
+        command = [PROGRAM, "run", "--"] if planned else []
+        done = emulated(*command, sys.executable, SCRIPT, "measured", "several_batches", *words,
+                        PUDICA_EMULATED_BYTES=str(memory))
+        assert done.returncode == 0, done.stderr
+        return "allocated" in json.loads(done.stdout.splitlines()[-1])
+
+    # As it is, the allocator may give back what it has reserved and not in use, and go on.
+    peak = answer["keep_all_peak"]
+    spared = peak["reserved_bytes"] / peak["allocated_bytes"]
+    for way, planned, beyond in (("as_is", False, 1.1 * spared), ("with_plan", True, 1.2)):
+        most = answer["largest"]["batch"][way]
+        assert batch < most < answer["largest"]["batch"]["searched_up_to"]
+        assert fits(most, length, planned=planned)
+        assert not fits(int(most * beyond), length, planned=planned)
+        longest = answer["largest"]["length"][way]
+        assert fits(batch, longest, planned=planned)
+        assert not fits(batch, int(longest * beyond), planned=planned)
+
+
+FIXED, EXPANDABLE = "expandable_segments:False", "expandable_segments:True"
+
+
+@pytest.mark.parametrize(("variable", "own"), [
+    ("PYTORCH_CUDA_ALLOC_CONF", FIXED), ("PYTORCH_ALLOC_CONF", EXPANDABLE)])
+def test_the_segments_that_reserve_less_are_advised(rehearse, monkeypatch, variable, own):
+    monkeypatch.setenv(variable, f"garbage_collection_threshold:0.9,{own}")
+    _, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 12])
+    told = answer["segments"]
+    for kind, setting in (("fixed", FIXED), ("expandable", EXPANDABLE)):
+        alone = bare("measured", "plain", 12, **{variable: setting})
+        assert told[kind] == {"allocated_bytes": alone["allocated"],
+                              "reserved_bytes": alone["reserved"]}
+    assert told["expandable"]["reserved_bytes"] < 0.9 * told["fixed"]["reserved_bytes"]
+    assert told["advice"] == "expandable"
+
+
+def test_where_little_is_reserved_in_vain_no_segments_are_tried(rehearse, monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", EXPANDABLE)
+    _, answer, _ = rehearse("alike")
+    told = answer["segments"]
+    assert told["expandable"]["allocated_bytes"] > 0.95 * told["expandable"]["reserved_bytes"]
+    assert told["fixed"] is None and told["advice"] == "either"
+
+
+def test_a_script_that_sets_its_own_segments_is_not_advised(rehearse):
+    _, answer, _ = rehearse("insisting", options=["--steps", 6])
+    assert answer["segments"]["fixed"] is None and answer["segments"]["advice"] == "either"
+
+
+def test_the_table_has_eight_cards(rehearse):
+    _, answer, _ = rehearse("several_batches", options=["--steps", 12])
+    cards = answer["cards"]
+    assert len({card["card"] for card in cards}) == 8
+    assert [card["memory_bytes"] >> 30 for card in cards] == [14, 15, 31, 23, 39, 79, 79, 139]
+    for small, large in zip(cards, cards[1:]):
+        if small["memory_bytes"] <= large["memory_bytes"]:
+            assert small["largest"]["batch"]["as_is"] <= large["largest"]["batch"]["as_is"]
+
+
+def test_a_script_that_imports_pudica_before_torch(rehearse):
+    first = ("import runpy, sys, pudica; del sys.argv[0]; "
+             "runpy.run_path(sys.argv[0], {}, '__main__')")
+    code, answer, errors = rehearse("several_batches", python=(sys.executable, "-c", first))
+    assert code == 0, errors
+    assert answer["planned_peak"] is not None and answer["frontier"]
+
+
+def test_a_python_without_pudica_is_told_so(rehearse, tmp_path, monkeypatch):
+    (tmp_path / "pudica").mkdir()
+    (tmp_path / "pudica" / "__init__.py").write_text("raise ImportError('not for this Python')\n")
+    monkeypatch.setenv("PUDICA_TEST_PACKAGES", str(tmp_path))
+    code, answer, errors = rehearse("plain")
+    assert code == 1 and answer is None
+    assert re.search(r"a rehearsal needs pudica in the command's own Python, and \S+ cannot import "
+                     r"it: ImportError: not for this Python", errors.splitlines()[-1]), errors
+
+
 def test_no_plan_fits_is_exit_code_4(rehearse):
     code, answer, _ = rehearse("plain", options=["--memory", NONE, "--steps", 0])
     assert code == 4 and not answer["fits_as_is"] and not answer["fits_with_plan"]
@@ -123,10 +231,19 @@ def test_reads_are_named(rehearse):
     assert (reads[0]["line"], reads[0]["count"]) == (line, 12)
 
 
+def test_an_evaluation_that_reads_each_of_many_batches_ends_by_itself(rehearse):
+    code, answer, errors = rehearse("evaluating_by_value", options=["--steps", 0])
+    assert code == 0, errors
+    assert [doubt["count"] for doubt in answer["doubts"] if doubt["kind"] == "read"] == [12_000]
+    assert "the rehearsal waits for the end of a loop" in errors
+
+
 @pytest.mark.parametrize(("program", "said"), [
     ("broken", "the command failed in the rehearsal, behind step 1, with exit code 1: "
                "ValueError: a mistake"),
     ("compiled", "the emulated device has no Triton, which torch.compile compiles for"),
+    ("endless", r"a loop that reads values of the device at \S+rehearsed_programs.py:\d+ went on "
+                "for 10000 reads without a step or anything new from the host; "),
     ("on_cpu", "the script trained on 'cpu'; expected a CUDA device"),
     ("no_such_program", "trained no model|the command failed in the rehearsal, behind step 0"),
 ])
@@ -205,6 +322,11 @@ def test_the_page_says_the_same(tmp_path):
     assert "As it is     does not fit: out of memory in step 6 (batch=16,length=248)" in done.stdout
     assert "With a plan  fits\n" in done.stdout
     assert "none is measured" in done.stdout
+    assert re.search(r"\nSegments     use PYTORCH_ALLOC_CONF=expandable_segments:True\n"
+                     r"  reserves   1.5 GiB in fixed ones, .*\n  reserves   1.2 GiB in expandable",
+                     done.stdout)
+    assert re.search(r"\nEvery layer  recomputed, .*\n  needs      [\d.]+ MiB allocated at the "
+                     r"longest batch \(predicted\)\n  costs      \d+\.\d % more FLOPs", done.stdout)
 
 
 @pytest.mark.parametrize(("script", "package"), [

@@ -1,5 +1,6 @@
 """Training scripts that know nothing of pudica, for rehearsal_test.py."""
 
+import ctypes
 import json
 import random
 import signal
@@ -8,6 +9,7 @@ import sys
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.checkpoint import checkpoint
 
 
 class Net(nn.Module):
@@ -35,17 +37,63 @@ def batch(length):
     return torch.zeros(16, length, dtype=torch.long, device="cuda")
 
 
-def plain():
-    model = Net().cuda()
+def train(model, steps=30):
     optimizer = torch.optim.AdamW(model.parameters())
-    for length in lengths():
+    for length in lengths(steps):
         model(batch(length)).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 
 
-def measured(name):
-    """Another program, and the peaks of the whole of it."""
+def plain(steps=30):
+    train(Net().cuda(), int(steps))
+
+
+def alike():
+    """Large batches of one size: little is left over."""
+    model = Net(layers=3).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.zeros(64, 512, dtype=torch.long, device="cuda")).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def insisting():
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    train(Net(layers=3).cuda(), 6)
+
+
+def several_batches(largest=0, length=0):
+    """Batches of several sizes; once of one that was asked for."""
+    model = Net(layers=4).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for number, size in enumerate(lengths(12)):
+        rows, columns = 4 + number % 3 * 6, size
+        if number == 8 and int(largest):
+            rows, columns = int(largest), int(length)
+        words = torch.zeros(rows, columns, dtype=torch.long, device="cuda")
+        model(words).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+class Checkpointed(Net):
+    """Every layer recomputed, as Transformers' models do it."""
+
+    def forward(self, words):
+        x = self.words(words)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return self.head(x)
+
+
+def checkpointed():
+    train(Checkpointed().cuda())
+
+
+def measured(name, *words):
+    """Another program, the peaks of the whole of it and the FLOPs of its products."""
     steps = 0
 
     def stepped(*unused):
@@ -54,12 +102,15 @@ def measured(name):
 
     register_optimizer_step_post_hook(stepped)
     try:
-        globals()[name]()
+        globals()[name](*words)
     except torch.OutOfMemoryError:
         print(json.dumps({"died_in_step": steps + 1}))
         return
     stats = torch.cuda.memory_stats()
-    print(json.dumps({kind: stats[f"{kind}_bytes.all.peak"] for kind in ("allocated", "reserved")}))
+    flops = ctypes.CDLL(None).emulated_device_product_flops
+    flops.restype = ctypes.c_double
+    print(json.dumps({"flops": flops(), **{
+        kind: stats[f"{kind}_bytes.all.peak"] for kind in ("allocated", "reserved")}}))
 
 
 def learning():
@@ -95,6 +146,28 @@ def reading():
             break
         optimizer.step()
         optimizer.zero_grad()
+
+
+def evaluating_by_value():
+    """More reads between two steps than a loop may have that nothing from the host goes into."""
+    model = Net(width=64, layers=2).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in lengths(3):
+        model(batch(length)).mean().backward()
+        optimizer.step()
+    data = torch.zeros(8)
+    for _ in range(12_000):
+        data.cuda().sum().item()
+
+
+def endless():
+    """Its end hangs on a value, which never comes."""
+    model = Net(width=64, layers=2).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(batch(8)).mean().backward()
+    optimizer.step()
+    while torch.zeros(1, device="cuda").item() == 0:
+        pass
 
 
 def masking():

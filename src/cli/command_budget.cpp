@@ -151,6 +151,14 @@ Result<Bytes> positive_bytes(const std::string& given) {
   if (bytes->count() < 1) {
     return invalid_argument("BYTES: '" + given + "' seen, expected 1 or more");
   }
+  constexpr std::int64_t kLeastWithoutUnit = 1 << 20;
+  const bool has_unit =
+      std::ranges::any_of(given, [](unsigned char c) { return std::isalpha(c) != 0; });
+  if (!has_unit && bytes->count() < kLeastWithoutUnit) {
+    return invalid_argument("BYTES: '" + given +
+                            "' without a unit is bytes, fewer than any run needs; " +
+                            "expected a unit, such as " + given + "GiB or " + given + "B");
+  }
   return *bytes;
 }
 

@@ -105,6 +105,15 @@ def test_bytes_in_two_words_are_named(cli):
     assert output.code == 2 and "write 80MiB as one word" in output.stderr
 
 
+@pytest.mark.parametrize("words", [("budget", "train"), ("group", "gpu0")])
+def test_a_few_bytes_are_a_unit_that_was_forgotten(cli, daemon, words):
+    output = cli(*words, "12")
+    assert output.code == 2
+    assert "BYTES: '12' without a unit is bytes" in output.stderr and "12GiB" in output.stderr
+    assert all(request[0] == "GET" for request in daemon.requests)
+    assert cli(*words, "12B").code == 0
+
+
 def test_a_run_that_has_ended_takes_no_budget(cli, daemon):
     daemon.runs = [a_run(state="ended", status="ok")]
     output = cli("budget", "train", "1GiB")

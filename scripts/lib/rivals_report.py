@@ -63,10 +63,6 @@ def place_of_peak(cells, name):
             for cell, row in _rows(cells, name) if row["status"] == "ok" and row["peak_bytes"]]
 
 
-def _same_numbers(row):
-    return row.get("same_parameters", True)
-
-
 def summary(cells, ours):
     """By row: how many cells ended well, time over the base, the same over our row's, the peak's
     place, and in how many cells the budget was exceeded."""
@@ -82,7 +78,7 @@ def summary(cells, ours):
             "time_over_ours": spread(against(cells, name, ours)),
             "peak_place_median": round(statistics.median(places), 4) if places else None,
             "cells_over_budget": sum(share > 1 for share in used) if used else None,
-            "other_numbers": sum(not _same_numbers(row) for row in ended),
+            "other_numbers": sum(not row["same_parameters"] for row in ended),
             "by_budget": {f"{budget:g}": spread(times(
                 [cell for cell in cells if cell["budget"] == budget], name))
                 for budget in sorted({cell["budget"] for cell in cells})},
@@ -104,6 +100,12 @@ def _count(value):
     return "-" if value is None else str(value)
 
 
+def _numbers(row):
+    if row["ended_well"] == 0:
+        return "-"
+    return "the same" if row["other_numbers"] == 0 else f"others in {row['other_numbers']}"
+
+
 def table(part):
     """Lines of Markdown."""
     budgets = list(next(iter(part["summary"].values()))["by_budget"])
@@ -117,8 +119,7 @@ def table(part):
         yield "| " + " | ".join([
             f"`{name}`", f"{row['ended_well']} of {row['cells']}", _ratio(row["time"]),
             _ratio(row["time_over_ours"]), *at, "-" if place is None else f"{place:.2f}",
-            _count(row["cells_over_budget"]),
-            "the same" if row["other_numbers"] == 0 else f"others in {row['other_numbers']}",
+            _count(row["cells_over_budget"]), _numbers(row),
         ]) + " |"
 
 

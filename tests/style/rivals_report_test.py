@@ -16,7 +16,7 @@ import rivals_report  # noqa: E402
 
 def trained(time, peak, **changes):
     return {"status": "ok", "detail": None, "cpu_time_vs_none": time, "peak_bytes": peak,
-            "budget_used": peak / 150, "digest": "a", **changes}
+            "budget_used": peak / 150, "same_parameters": True, **changes}
 
 
 def dead():
@@ -63,7 +63,7 @@ def test_a_row_that_never_ended_well_has_no_number(cells):
     assert found["time"] is None and found["ended_well"] == 0
     assert found["by_budget"] == {"0.2": None, "0.5": None}
     text = "\n".join(rivals_report.page(result_of(cells)))
-    assert "| `sac` | 0 of 3 | - | - | - | - | - | - |" in text
+    assert "| `sac` | 0 of 3 | - | - | - | - | - | - | - |" in text
 
 
 def test_the_table_has_every_row_and_every_reason(cells):
@@ -73,6 +73,13 @@ def test_the_table_has_every_row_and_every_reason(cells):
         assert re.search(rf"^\| `{re.escape(name)}` \| \d of \d \|", text, re.MULTILINE), name
     assert "`torch.compile`: no compiler <g++>" in text
     assert "1.066 (1.050 to 1.100)" in text, "the mean of pudica, with the quartiles over cells"
+
+
+def test_a_policy_with_other_numbers_is_told(cells):
+    cells[1]["rows"]["pudica"]["same_parameters"] = False
+    text = "\n".join(rivals_report.page(result_of(cells)))
+    assert re.search(r"^\| `pudica` .*\| others in 1 \|$", text, re.MULTILINE)
+    assert re.search(r"^\| `dtr` .*\| the same \|$", text, re.MULTILINE)
 
 
 def test_other_numbers_are_told():

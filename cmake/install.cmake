@@ -18,6 +18,7 @@ target_sources(
             "${PROJECT_SOURCE_DIR}/include/pudica/plan.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/plan_cache.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/planner.h"
+            "${PROJECT_SOURCE_DIR}/include/pudica/eviction.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/policy.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/predictor.h"
             "${PROJECT_SOURCE_DIR}/include/pudica/result.h"

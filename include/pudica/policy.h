@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pudica/bytes.h"
+#include "pudica/eviction.h"
 #include "pudica/layer_profile.h"
 #include "pudica/mode.h"
 #include "pudica/plan.h"
@@ -150,6 +151,10 @@ class Policy {
   // selective checkpointing. By name as MenuRules has them ("addmm", "_scaled_dot_product_*"); the
   // same for as long as the policy lives.
   [[nodiscard]] virtual std::vector<std::string> keep_operators() const { return {}; }
+  // Kept layers with tapes give up single tensors by this rule, again and again, before any of them
+  // is given up as a whole. nullopt: each once, the cheapest first. The same for as long as the
+  // policy lives.
+  [[nodiscard]] virtual std::optional<Eviction> eviction() const { return std::nullopt; }
   virtual StepDecision begin_step(const StepContext& context) = 0;
   // Where the decision may change: the step's first layer is of this class, in the same context.
   // nullopt: the decision stays. What it decides on recording holds from the step's begin on.

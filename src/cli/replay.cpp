@@ -200,7 +200,7 @@ Result<PolicyInputs> inputs_for(const PolicySpec& spec, const ControllerOptions&
                                 const RecordedModel& model) {
   PolicyInputs inputs;
   inputs.controller = options;
-  if (spec.name == "sac") {
+  if (spec.name == "sac" || spec.name == "dtr") {
     return invalid_argument("a record does not tell what the operators of a layer made");
   }
   if (spec.name == "static") {

@@ -33,6 +33,7 @@ class RecordingPolicy final : public Policy {
   [[nodiscard]] std::vector<std::string> keep_operators() const override {
     return inner_->keep_operators();
   }
+  [[nodiscard]] std::optional<Eviction> eviction() const override { return inner_->eviction(); }
   StepDecision begin_step(const StepContext& context) override {
     return inner_->begin_step(context);
   }

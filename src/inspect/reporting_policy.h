@@ -38,6 +38,7 @@ class ReportingPolicy final : public Policy {
   [[nodiscard]] std::vector<std::string> keep_operators() const override {
     return inner_->keep_operators();
   }
+  [[nodiscard]] std::optional<Eviction> eviction() const override { return inner_->eviction(); }
   StepDecision begin_step(const StepContext& context) override;
   std::optional<StepDecision> replan(const StepContext& context,
                                      std::uint16_t first_class) override;

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "controller/plan_builder.h"
 #include "policy/fallback_plan.h"
@@ -25,6 +28,8 @@ class OraclePolicy : public Policy {
   [[nodiscard]] bool wants_menus() const override { return options_.has_selective(); }
 
   void on_structure(const StepStructure& structure) override {
+    if (menus_ != structure.menus) memo_.clear();
+    menus_ = structure.menus;
     if (structure.layers.size() == layers_) return;
     layers_ = structure.layers.size();
     memo_.clear();
@@ -32,15 +37,20 @@ class OraclePolicy : public Policy {
 
   StepDecision begin_step(const StepContext& context) override {
     const MemoKey key{context.shape, context.base_bytes, context.budget_bytes};
+    if (searches()) memo_.clear();
     if (const auto known = memo_.find(key); known != memo_.end()) return {known->second, false};
     // Where the base differs at every step nothing is found again: start over rather than grow.
     if (memo_.size() >= kMemoCapacity) memo_.clear();
+    if (auto search = search_plan(context)) {
+      search->id = ++plans_made_;
+      return {std::make_shared<const Plan>(std::move(*search)), false};
+    }
     Plan plan = plan_for(context);
     plan.id = ++plans_made_;
     return {memo_.emplace(key, std::make_shared<const Plan>(std::move(plan))).first->second, false};
   }
 
-  void end_step(const StepOutcome& /*outcome*/) override {}
+  void end_step(const StepOutcome& /*outcome*/) override { ++steps_; }
 
  private:
   static constexpr std::size_t kMemoCapacity = 4096;
@@ -50,6 +60,42 @@ class OraclePolicy : public Policy {
     options.good_enough_gap = 1e-9;
     options.proof_states = std::max(options.proof_states, 1 << 16);
     return options;
+  }
+
+  static constexpr std::int64_t kMostSearches = 2;
+
+  // Selective modes run once the menus were found in this process too, which takes room. The first
+  // step leaves what its plan leaves; where that was too little, those after it leave the most.
+  [[nodiscard]] bool lacks_menus() const {
+    if (!wants_menus() || steps_ == 0) return false;
+    const auto unknown = [](const StepStructure::Menu& menu) { return menu.id == 0; };
+    return menus_.empty() || std::ranges::any_of(menus_, unknown);
+  }
+  [[nodiscard]] bool searches() const { return lacks_menus() && steps_ <= kMostSearches; }
+
+  // All recomputed but the first layer of each class. Nothing: there is no need.
+  [[nodiscard]] std::optional<Plan> search_plan(const StepContext& context) const {
+    const auto costs = options_.costs.find(context.shape);
+    if (!searches() || costs == options_.costs.end()) return std::nullopt;
+    Plan plan = fallback_plan(context.shape, costs->second.layers.size());
+    plan.revocable = true;
+    std::set<std::uint16_t> searched;
+    for (std::size_t i = 0; i < plan.modes.size(); ++i) {
+      const bool first = searched.insert(costs->second.layers[i].layer_class).second;
+      if (first) plan.modes[i] = Mode::selective(0);
+    }
+    plan.reason =
+        "policy oracle: the menu is still to be found: one layer of each class kept for it";
+    return plan;
+  }
+
+  static StepCosts without_selective(StepCosts costs) {
+    for (LayerCosts& layer : costs.layers) {
+      std::erase_if(layer.modes, [](const LayerModeCosts& mode) {
+        return mode.mode.kind == Mode::Kind::kSelective;
+      });
+    }
+    return costs;
   }
 
   Plan plan_for(const StepContext& context) {
@@ -71,7 +117,9 @@ class OraclePolicy : public Policy {
     request.context = context;
     // What is known needs no room for errors: without hooks as soon as a plan has held.
     request.ample_fraction = 1;
-    Plan plan = build_plan(*planner_, costs->second, request, {}).plan;
+    // What cannot be run under this budget is no mark to reach.
+    const StepCosts within = lacks_menus() ? without_selective(costs->second) : costs->second;
+    Plan plan = build_plan(*planner_, within, request, {}).plan;
     plan.revocable_until_held = context.budget_bytes > Bytes(0);
     plan.reason = "policy oracle: " + plan.reason;
     return plan;
@@ -80,6 +128,8 @@ class OraclePolicy : public Policy {
   OraclePolicyOptions options_;
   std::unique_ptr<Planner> planner_;
   std::size_t layers_ = 0;  // 0: not known yet
+  std::vector<StepStructure::Menu> menus_;
+  std::int64_t steps_ = 0;
   std::uint64_t plans_made_ = 0;
   std::map<MemoKey, PlanPtr> memo_;
 };

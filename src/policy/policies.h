@@ -36,6 +36,10 @@ std::unique_ptr<Policy> make_sqrt_policy();
 // Keeps everything revocably and learns nothing: memory pressure alone decides what is recomputed.
 std::unique_ptr<Policy> make_reactive_policy();
 
+// Keeps everything on tapes and evicts single tensors by a rule when memory is short: dynamic
+// tensor rematerialisation (DTR, arXiv 2006.09616), without prediction or plan.
+std::unique_ptr<Policy> make_dtr_policy(const Eviction& eviction);
+
 // What PyTorch's documentation of selective checkpointing saves: results of matrix products (and of
 // convolutions, which are some) and of attention.
 const std::vector<std::string>& products_and_attention();

@@ -76,6 +76,7 @@ PolicyResult make_policy(const PolicySpec& spec, const PolicyInputs& inputs) {
   if (spec.name == "full") return std::shared_ptr<Policy>(make_full_policy());
   if (spec.name == "every_n") return std::shared_ptr<Policy>(make_every_n_policy(spec.every_n));
   if (spec.name == "sqrt") return std::shared_ptr<Policy>(make_sqrt_policy());
+  if (spec.name == "dtr") return std::shared_ptr<Policy>(make_dtr_policy(spec.dtr_eviction));
   if (spec.name == "sac") {
     return std::shared_ptr<Policy>(
         make_sac_policy(spec.sac_save.empty() ? products_and_attention() : spec.sac_save));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/nearest_name.h"
 
@@ -94,6 +95,26 @@ bool store_n(PolicySpec& spec, std::string_view value) {
   return true;
 }
 
+bool store_h(PolicySpec& spec, std::string_view value) {
+  constexpr std::pair<std::string_view, EvictionRule> kRules[] = {
+      {"dtr", EvictionRule::kDtr},     {"dtr_eq", EvictionRule::kDtrEq},
+      {"local", EvictionRule::kLocal}, {"lru", EvictionRule::kLru},
+      {"size", EvictionRule::kSize},   {"msps", EvictionRule::kMsps},
+      {"rand", EvictionRule::kRandom}, {"megengine", EvictionRule::kMegEngine}};
+  for (const auto& [name, rule] : kRules) {
+    if (name != value) continue;
+    spec.dtr_eviction.rule = rule;
+    return true;
+  }
+  return false;
+}
+
+bool store_seed(PolicySpec& spec, std::string_view value) {
+  const auto seed = parse_number<std::uint64_t>(value);
+  if (seed) spec.dtr_eviction.seed = *seed;
+  return seed.has_value();
+}
+
 // An operator that is not torch's own is written as torch.ops has it, "my.scale": options end at a
 // colon.
 bool store_save(PolicySpec& spec, std::string_view value) {
@@ -118,6 +139,9 @@ const std::vector<Grammar>& grammars() {
       {"full", {}},
       {"every_n", {{"n", "a whole number of at least 1", store_n}}},
       {"sqrt", {}},
+      {"dtr",
+       {{"h", "dtr, dtr_eq, local, lru, size, msps, rand or megengine", store_h},
+        {"seed", "a whole number", store_seed}}},
       {"sac",
        {{"save", "names of operators, as addmm or _scaled_dot_product_*, joined by '+'",
          store_save}}},

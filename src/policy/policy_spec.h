@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pudica/eviction.h"
 #include "pudica/mode.h"
 #include "pudica/result.h"
 
@@ -25,7 +26,8 @@ struct PolicySpec {
   double mimose_buffer_fraction = 0;      // of the budget, held back, in [0, 1)
   std::int64_t mimose_warmup_steps = 10;  // >= 2: the first step gives no whole-model sample
   std::int64_t every_n = 2;               // >= 1: layers 0, n, 2n, ... are recomputed
-  std::vector<std::string> sac_save;      // operators by name; empty: products and attention
+  Eviction dtr_eviction;
+  std::vector<std::string> sac_save;  // operators by name; empty: products and attention
 };
 
 // The names of all policies, in the order in which help texts list them.

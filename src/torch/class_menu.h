@@ -11,6 +11,7 @@
 #include <c10/core/Storage.h>
 
 #include "pudica/policy.h"
+#include "torch/eviction_graph.h"
 #include "torch/menu_rules.h"
 #include "torch/tape.h"
 
@@ -46,6 +47,7 @@ struct ClassMenu {
   std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more work
   std::vector<std::uint32_t> order;  // every candidate, least work per byte first
   std::vector<double> order_price_us;  // microseconds per byte of each, in that order
+  EvictionNodes nodes;                 // likewise
 };
 
 // What a collecting call shows; `slot_storage` and `histories` by slot, `bytes_of` by storage.

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 
 #include "torch/ambient.h"
 #include "torch/class_menu.h"
+#include "torch/eviction_graph.h"
 #include "torch/forwarding_engine.h"
 #include "torch/host_tier.h"
 #include "torch/kept_results.h"
@@ -61,6 +64,14 @@ class LayerDepth {
   LayerDepth& operator=(const LayerDepth&) = delete;
 };
 
+// By what rule the frames of a session give up single tensors. Guarded by the registry's mutex.
+struct EvictionControl {
+  EvictionRule rule = EvictionRule::kDtr;
+  HostClock clock;
+  HostInstant began;
+  std::mt19937_64 random;
+};
+
 struct FrameOptions {
   bool store = true;                   // fill the slots in forward (keep); false: drop (full)
   std::shared_ptr<Registry> registry;  // set: the frame can be revoked; on trial: once it passed
@@ -78,6 +89,7 @@ struct FrameOptions {
   static constexpr std::int32_t kNoStep = -1;
   std::shared_ptr<ClassTapes> tapes;
   std::int32_t menu_step = kNoStep;
+  std::shared_ptr<EvictionControl> eviction;  // null: each single tensor once, the cheapest first
   // Set: what nobody else holds is copied there, and freed on the device when the layer ends.
   std::shared_ptr<HostTier> host;
   std::shared_ptr<OffloadHabit> offload_habit;  // of the class; null: copies begin at the end
@@ -125,7 +137,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   [[nodiscard]] bool taped() const { return state_ == State::kTaped; }
   // Single tensors can be given up: the tape recovers them.
   [[nodiscard]] bool gives_single_tensors() const {
-    return state_ == State::kTaped && next_price_us() >= 0;
+    return state_ == State::kTaped && !eviction_ && next_price_us() >= 0;
   }
   // What it saved is in the host tier. After finish().
   [[nodiscard]] bool offloaded() const { return state_ == State::kOffloaded; }
@@ -263,6 +275,19 @@ class Frame : public std::enable_shared_from_this<Frame> {
   double rest_price_us();
   void give_up_rest();
 
+  // By a rule (frame_evict.cpp).
+  struct NextEviction {
+    double score = 0;
+    std::size_t node = 0;
+  };
+  void begin_eviction();
+  [[nodiscard]] double eviction_seconds() const;
+  [[nodiscard]] std::int32_t storage_of_node(std::size_t node) const;
+  [[nodiscard]] std::int64_t evictable_bytes(std::size_t node) const;
+  void follow_evictions(std::int32_t read_storage);
+  [[nodiscard]] std::optional<NextEviction> next_eviction() const;
+  void evict(std::size_t node);
+
   // The host tier's part (frame_offload.cpp).
   void begin_offload();
   void copy_early(std::size_t index) noexcept;
@@ -297,6 +322,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::unique_ptr<KeptResults> results_;  // null: none are held
   std::unique_ptr<Tape> tape_;
   std::shared_ptr<const ClassMenu> menu_;
+  std::unique_ptr<EvictionGraph> eviction_;  // null: no rule, or no tape
   bool recovering_ = false;
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;

@@ -136,7 +136,8 @@ bool Frame::drop_by_menu() {
   std::vector<c10::Storage> bytes_of = bytes_of_slots();
   StorageSet packed(candidates.size(), false);
   const WorkInstant begin = options_.timer.now();
-  pack_bits(step.packed, bytes_of, packed);
+  // A rule of eviction has no other way with what no operator gives back.
+  pack_bits(options_.eviction ? menu_->steps.front().packed : step.packed, bytes_of, packed);
   recovery_.add(begin, options_.timer.now());
   // Packed early by a slot that is gone since: others have only the bits.
   for (std::size_t k = 0; k < packed.size(); ++k) {
@@ -146,6 +147,7 @@ bool Frame::drop_by_menu() {
   bytes_of.clear();
   hand_to_tape(candidates, packed);
   state_ = State::kTaped;
+  begin_eviction();
   return true;
 }
 
@@ -170,6 +172,7 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   }
   if (tape_->has_forwards_own(slot.storage)) {
     slot.done_task = task;
+    follow_evictions(slot.storage);
     return rebound(slot.tensor, tape_->stored()[static_cast<std::size_t>(slot.storage)].live);
   }
   const FlagGuard recovering(recovering_);
@@ -189,6 +192,7 @@ at::Tensor Frame::unpack_taped(std::size_t index) {
   if (!tape_->stored()[static_cast<std::size_t>(slot.storage)].pinned) {
     tape_->collect(wanted_slots(task), /*pinned_too=*/false);
   }
+  follow_evictions(slot.storage);
   return tensor;
 }
 
@@ -214,6 +218,7 @@ void Frame::collect_released() {
   tape_->collect(held, /*pinned_too=*/true);
   tape_->collect(wanted_slots(torch::autograd::get_current_graph_task_id()), /*pinned_too=*/false);
   consumed_ = true;  // what is still there may have lost what it could be recovered from
+  follow_evictions(Tape::kNone);
 }
 
 double Frame::next_price_us() const {
@@ -261,6 +266,7 @@ double Frame::rest_price_us() {
 
 void Frame::give_up_rest() {
   state_ = State::kDropped;
+  eviction_.reset();
   freeable_bytes(/*drop=*/true);
   for (Slot& slot : slots_) {
     if (!slot.taped) continue;

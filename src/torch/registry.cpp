@@ -46,8 +46,9 @@ std::int64_t Registry::listed_frames() const {
 }
 
 bool Registry::eligible(const Frame& frame, Pass pass, int graph_task) {
+  if (pass == Pass::kByRule && !frame.eviction_) return false;
   if (frame.state_ == Frame::State::kTaped) {
-    return pass == Pass::kUntouched && !frame.recovering_ && frame.tape_->externals_unchanged();
+    return pass != Pass::kTouched && !frame.recovering_ && frame.tape_->externals_unchanged();
   }
   if (frame.state_ == Frame::State::kOffloaded) return pass == Pass::kUntouched;
   if (frame.state_ != Frame::State::kKept || !frame.inputs_unchanged()) return false;
@@ -56,8 +57,12 @@ bool Registry::eligible(const Frame& frame, Pass pass, int graph_task) {
   return touched && frame.revocations_ == 0;
 }
 
-// Microseconds per byte of what the frame would give next; negative: nothing.
-double Registry::price_of(Frame& frame) {
+// Microseconds per byte of what the frame would give next, or its score; negative: nothing.
+double Registry::price_of(Frame& frame, Pass pass) {
+  if (pass == Pass::kByRule) {
+    const auto next = frame.next_eviction();
+    return next ? next->score : -1;
+  }
   if (frame.gives_single_tensors()) return frame.next_price_us();
   if (frame.state_ == Frame::State::kTaped) return frame.rest_price_us();
   if (frame.state_ == Frame::State::kOffloaded) return frame.has_fetched_ahead() ? 0 : -1;
@@ -67,7 +72,7 @@ double Registry::price_of(Frame& frame) {
 }
 
 // Bytes that came back.
-std::int64_t Registry::take_from(Frame& frame) {
+std::int64_t Registry::take_from(Frame& frame, Pass pass) {
   const std::int64_t before = meter_.in_use_bytes();
   if (frame.state_ == Frame::State::kOffloaded) {
     frame.drop_fetched_ahead();  // it only comes later then: nothing is recomputed
@@ -75,7 +80,9 @@ std::int64_t Registry::take_from(Frame& frame) {
   }
   if (frame.revocations_++ == 0) revocations_.fetch_add(1);
   if (frame.options_.observer) frame.options_.observer->revoked(frame.options_.layer);
-  if (frame.gives_single_tensors()) {
+  if (pass == Pass::kByRule) {
+    if (const auto next = frame.next_eviction()) frame.evict(next->node);
+  } else if (frame.gives_single_tensors()) {
     frame.give_up_next();
   } else if (frame.state_ == Frame::State::kTaped) {
     frame.give_up_rest();
@@ -101,7 +108,7 @@ std::int64_t Registry::revoke_pass(Pass pass, std::int64_t missing_bytes) {
   for (Frame* frame = oldest_; frame != nullptr; frame = frame->after_) {
     const std::unique_lock lock(frame->mutex_, std::try_to_lock);
     if (!lock || !eligible(*frame, pass, graph_task)) continue;
-    const double price_us = price_of(*frame);
+    const double price_us = price_of(*frame, pass);
     if (price_us >= 0) candidates.push({price_us, frame});
   }
   std::int64_t freed = 0;
@@ -110,9 +117,9 @@ std::int64_t Registry::revoke_pass(Pass pass, std::int64_t missing_bytes) {
     candidates.pop();
     const std::unique_lock lock(frame.mutex_, std::try_to_lock);
     if (!lock || !eligible(frame, pass, graph_task)) continue;
-    freed += take_from(frame);
+    freed += take_from(frame, pass);
     if (frame.state_ != Frame::State::kTaped) continue;
-    const double price_us = price_of(frame);  // each tensor is given up once
+    const double price_us = price_of(frame, pass);  // of what is still there
     if (price_us >= 0) candidates.push({price_us, &frame});
   }
   return freed;
@@ -122,7 +129,8 @@ bool Registry::revoke(std::int64_t missing_bytes) {
   if (this_thread_is_revoking()) return false;
   const RevokingGuard revoking;
   const std::lock_guard lock(mutex_);
-  std::int64_t freed = revoke_pass(Pass::kUntouched, missing_bytes);
+  std::int64_t freed = revoke_pass(Pass::kByRule, missing_bytes);
+  if (freed < missing_bytes) freed += revoke_pass(Pass::kUntouched, missing_bytes - freed);
   if (freed < missing_bytes) freed += revoke_pass(Pass::kTouched, missing_bytes - freed);
   return freed > 0;
 }

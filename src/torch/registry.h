@@ -11,7 +11,8 @@ namespace pudica::hooks {
 class Frame;
 
 // Revokes kept frames: least predicted recompute time per byte really freed, ties to the oldest; of
-// a frame with a tape single tensors, the cheapest first. Never a frame in use; frames that the
+// a frame with a tape single tensors, the cheapest first (or by the rule of its session, again and
+// again, the least score of all frames first). Never a frame in use; frames that the
 // running backward has already read come last, once each (retained graphs). A revoked frame is
 // never kept again, so that revoking always ends.
 //
@@ -36,11 +37,13 @@ class Registry {
   [[nodiscard]] std::int64_t listed_frames() const;
 
  private:
-  enum class Pass : std::uint8_t { kUntouched, kTouched };
+  // Single tensors of frames that give them up by a rule; then frames that the running backward has
+  // not read, and those that it has.
+  enum class Pass : std::uint8_t { kByRule, kUntouched, kTouched };
 
   [[nodiscard]] static bool eligible(const Frame& frame, Pass pass, int graph_task);
-  static double price_of(Frame& frame);
-  std::int64_t take_from(Frame& frame);
+  static double price_of(Frame& frame, Pass pass);
+  std::int64_t take_from(Frame& frame, Pass pass);
   std::int64_t revoke_pass(Pass pass, std::int64_t missing_bytes);
 
   Meter& meter_;

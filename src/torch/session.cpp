@@ -37,6 +37,12 @@ Session::Session(AttachOptions options, Meter& meter)
       claim_(std::make_shared<std::atomic<bool>>(false)) {
   residents_.add(options_.parameters);
   set_budget(options_.budget_bytes);
+  contain("the policy's eviction", [this] {
+    const auto eviction = options_.policy->eviction();
+    if (!eviction) return;
+    eviction_ = std::make_shared<EvictionControl>(EvictionControl{
+        eviction->rule, host_clock_, host_clock_.now(), std::mt19937_64(eviction->seed)});
+  });
   contain("the policy's keep_operators", [this] {
     auto names = options_.policy->keep_operators();
     if (names.empty()) return;

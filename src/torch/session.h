@@ -217,7 +217,8 @@ class Session final : public Handle {
   Meter& meter_;
   std::shared_ptr<Registry> registry_;
   std::shared_ptr<StepState> state_;
-  KeptResults::Names keep_operators_;  // the policy's; null: none
+  KeptResults::Names keep_operators_;          // the policy's; null: none
+  std::shared_ptr<EvictionControl> eviction_;  // likewise
   Residents residents_;
   bool attached_ = true;
   std::int64_t failures_ = 0;

@@ -194,6 +194,7 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   if (!frame.store) frame.keep_operators = keep_operators_;
+  if (frame.registry) frame.eviction = eviction_;
   frame.layer = state_->frame_layer(ordinal);
   frame.layer_class = call.layer_class;
   frame.expected_recompute_us = class_forward_us_[call.layer_class];

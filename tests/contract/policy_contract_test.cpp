@@ -39,9 +39,9 @@ std::vector<PolicyMaker> all_makers() {
   std::vector<PolicyMaker> makers;
   for (const std::string& name : policy_names()) makers.push_back(maker_of(name));
   for (const char* text :
-       {"every_n:n=1", "every_n:n=5", "sac:save=gelu", "mimose:rule=code", "mimose:buffer=0.3",
-        "mimose:warmup=2", "pudica:menu=keep+full", "pudica:menu=full", "pudica:menu=keep+offload",
-        "pudica:menu=keep+selective+offload+full"}) {
+       {"every_n:n=1", "every_n:n=5", "sac:save=gelu", "dtr:h=megengine", "mimose:rule=code",
+        "mimose:buffer=0.3", "mimose:warmup=2", "pudica:menu=keep+full", "pudica:menu=full",
+        "pudica:menu=keep+offload", "pudica:menu=keep+selective+offload+full"}) {
     makers.push_back(maker_of(text));
   }
   return makers;

@@ -11,7 +11,8 @@ import pytest
 
 POLICIES = ["none", "full", "every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code",
             "reactive", "pudica", "pudica:menu=keep+full", "pudica:menu=full",
-            "pudica:menu=keep+offload+full", "sac", "sac:save=mm+gelu", "oracle"]
+            "pudica:menu=keep+offload+full", "sac", "sac:save=mm+gelu", "dtr", "dtr:h=lru",
+            "oracle"]
 METERED, CAPPED = "none (metered)", "none (capped)"
 # Rivals that decide without knowing the peak may run out of memory; that is their result.
 MAY_RUN_OUT = {"every_n:n=2", "sqrt", "static", "mimose", "mimose:rule=code", "sac",
@@ -96,6 +97,16 @@ def test_sac_holds_what_its_operators_made(train):
     assert peaks["full"] < peaks["sac"] < done.result["keep_all_bytes"]
     assert done.policies["sac"]["recomputed_calls_share"] == 1
     assert all("addmm" in plan["reason"] for plan in done.plans("sac")["plans"])
+
+
+def test_dtr_takes_no_longer_than_revoking_whole_layers(train):
+    done = train(policy="reactive,dtr", steps=14, budget=0.4, batch=8, max_length=256)
+    assert done.code == 0, done.stderr
+    # Of the operators' clock, once the menus are found.
+    seconds = {name: sum(float(row["handle_seconds"]) for row in done.rows[name][3:])
+               for name in ("reactive", "dtr")}
+    assert all(int(row["revocations"]) > 0 for row in done.rows["dtr"][-3:])
+    assert seconds["dtr"] <= seconds["reactive"]
 
 
 def test_the_oracle_uses_the_whole_menu_and_recomputes_least(run):

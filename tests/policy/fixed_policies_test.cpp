@@ -48,6 +48,15 @@ TEST(FullPolicy, RecomputesEverythingFromTheFirstStep) {
   EXPECT_THAT(plan_of(*policy, 5)->modes, AllOf(SizeIs(5), Each(Mode::full())));
 }
 
+TEST(DtrPolicy, KeepsEverythingRevocablyAndPredictsNothing) {
+  const auto policy = make_dtr_policy({EvictionRule::kLru, 2});
+  const PlanPtr plan = plan_of(*policy, 3);
+  EXPECT_THAT(plan->modes, ElementsAre(Mode::keep(), Mode::keep(), Mode::keep()));
+  EXPECT_TRUE(plan->revocable);
+  EXPECT_FALSE(plan->predicts_peak());
+  EXPECT_FALSE(make_reactive_policy()->eviction().has_value());
+}
+
 TEST(SacPolicy, RecomputesEveryLayerButForTheOperatorsNamed) {
   const auto policy = make_sac_policy({"mm", "gelu"});
   EXPECT_THAT(policy->keep_operators(), ElementsAre("mm", "gelu"));

@@ -140,6 +140,23 @@ TEST(OraclePolicy, UsesEveryModeThatItsCostsHave) {
   const PlanPtr plan = policy->begin_step(context_at(512, Bytes(0), tight_budget(512))).plan;
   EXPECT_GT(std::ranges::count(plan->modes, Mode::selective(0)), 0) << plan->reason;
   EXPECT_EQ(recomputed(*plan), 0U) << plan->reason;
+  // Where that step left no room to find the menu the next one leaves the most, until it is known.
+  const StepContext context = context_at(512, Bytes(0), tight_budget(512));
+  policy->end_step(kModel.run(context, {plan, false}));
+  const PlanPtr search = policy->begin_step(context).plan;
+  EXPECT_EQ(recomputed(*search), kModel.layers - 1) << search->reason;
+  EXPECT_EQ(search->modes[0], Mode::selective(0));
+  EXPECT_TRUE(search->revocable);
+  policy->end_step(kModel.run(context, {search, false}));
+  policy->end_step(kModel.run(context, {policy->begin_step(context).plan, false}));
+  // No room even so: then a plan that can be run.
+  const PlanPtr without = policy->begin_step(context).plan;
+  EXPECT_EQ(std::ranges::count(without->modes, Mode::selective(0)), 0);
+  EXPECT_LT(recomputed(*without), kModel.layers);
+  StepStructure structure = kModel.structure();
+  structure.menus = {{7, {"a step"}}};
+  policy->on_structure(structure);
+  EXPECT_EQ(policy->begin_step(context).plan->modes, plan->modes);
 }
 
 TEST(OraclePolicy, NeedsNoHooksOnceAPlanHasHeld) {

@@ -38,6 +38,11 @@ TEST(PolicyFactory, HandsOptionsOver) {
   EXPECT_EQ(plan->modes[3], Mode::full());
   EXPECT_EQ(plan->modes[2], Mode::keep());
 
+  const auto dtr = make_policy(*parse_policy_spec("dtr:h=rand:seed=5"), {});
+  ASSERT_TRUE((*dtr)->eviction().has_value());
+  EXPECT_EQ((*dtr)->eviction()->rule, EvictionRule::kRandom);
+  EXPECT_EQ((*dtr)->eviction()->seed, 5U);
+  EXPECT_TRUE((*dtr)->wants_menus()) << "no tape, no single tensors";
   const auto sac = make_policy(*parse_policy_spec("sac:save=gelu"), {});
   EXPECT_EQ((*sac)->keep_operators(), std::vector<std::string>{"gelu"});
   const auto usual = make_policy(*parse_policy_spec("sac"), {});

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(PolicySpec, ReadsEveryNameAloneWithItsDefaults) {
-  ASSERT_EQ(policy_names().size(), 10U);
+  ASSERT_EQ(policy_names().size(), 11U);
   for (const std::string& name : policy_names()) {
     const auto spec = parse_policy_spec(name);
     ASSERT_TRUE(spec.has_value()) << name;
@@ -24,6 +24,23 @@ TEST(PolicySpec, ReadsEveryNameAloneWithItsDefaults) {
     EXPECT_EQ(spec->every_n, 2);
     EXPECT_TRUE(spec->sac_save.empty());
   }
+}
+
+TEST(PolicySpec, ReadsEveryRuleOfEviction) {
+  EXPECT_EQ(parse_policy_spec("dtr")->dtr_eviction.rule, EvictionRule::kDtr);
+  const std::pair<const char*, EvictionRule> rules[] = {
+      {"dtr:h=dtr", EvictionRule::kDtr},
+      {"dtr:h=dtr_eq", EvictionRule::kDtrEq},
+      {"dtr:h=local", EvictionRule::kLocal},
+      {"dtr:h=lru", EvictionRule::kLru},
+      {"dtr:h=size", EvictionRule::kSize},
+      {"dtr:h=msps", EvictionRule::kMsps},
+      {"dtr:h=rand:seed=7", EvictionRule::kRandom},
+      {"dtr:h=megengine", EvictionRule::kMegEngine}};
+  for (const auto& [text, rule] : rules) {
+    EXPECT_EQ(parse_policy_spec(text)->dtr_eviction.rule, rule) << text;
+  }
+  EXPECT_EQ(parse_policy_spec("dtr:h=rand:seed=7")->dtr_eviction.seed, 7U);
 }
 
 TEST(PolicySpec, ReadsOperatorsAsTorchOpsNamesThem) {
@@ -71,29 +88,19 @@ TEST(PolicySpec, RefusesAnUnknownOptionNamingPolicyOptionAndChoices) {
 }
 
 TEST(PolicySpec, RefusesABadValueNamingWhatIsExpected) {
-  for (const char* text : {"mimose:rule=papers",
-                           "mimose:rule=",
-                           "mimose:rule",
-                           "mimose:buffer=1",
-                           "mimose:buffer=-0.1",
-                           "mimose:buffer=nan",
-                           "mimose:buffer=0.1x",
-                           "mimose:warmup=1",
-                           "mimose:warmup=2.5",
-                           "every_n:n=0",
-                           "every_n:n=-1",
-                           "every_n:n=99999999999999999999",
-                           "every_n:n=",
-                           "sac:save=",
-                           "sac:save=mm+",
-                           "sac:save=*",
-                           "sac:save=m*m",
-                           "sac:save=a.b.c",
-                           "sac:save=.mm",
-                           "sac:save=m m",
-                           "pudica:menu=",
-                           "pudica:menu=keep+",
-                           "pudica:menu=keep+folded"}) {
+  for (const char* text : {"mimose:rule=papers", "mimose:rule=",
+                           "mimose:rule",        "mimose:buffer=1",
+                           "mimose:buffer=-0.1", "mimose:buffer=nan",
+                           "mimose:buffer=0.1x", "mimose:warmup=1",
+                           "mimose:warmup=2.5",  "every_n:n=0",
+                           "every_n:n=-1",       "every_n:n=99999999999999999999",
+                           "every_n:n=",         "dtr:h=",
+                           "dtr:h=fifo",         "dtr:seed=x",
+                           "sac:save=",          "sac:save=mm+",
+                           "sac:save=*",         "sac:save=m*m",
+                           "sac:save=a.b.c",     "sac:save=.mm",
+                           "sac:save=m m",       "pudica:menu=",
+                           "pudica:menu=keep+",  "pudica:menu=keep+folded"}) {
     const auto spec = parse_policy_spec(text);
     ASSERT_FALSE(spec.has_value()) << text;
     EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);

@@ -16,6 +16,11 @@ std::atomic<std::uint64_t>& products() {
   return count;
 }
 
+std::atomic<double>& busy_us() {
+  static std::atomic<double> count{0};
+  return count;
+}
+
 std::atomic<double>& product_flops() {
   static std::atomic<double> count{0};
   return count;
@@ -46,6 +51,8 @@ void emulated_device_counts(EmulatedDeviceCounts* counts) {
 std::uint64_t emulated_device_reads(void) { return pudica::emulated::reads().load(); }
 
 std::uint64_t emulated_device_uploads(void) { return pudica::emulated::uploads().load(); }
+
+double emulated_device_busy_us(void) { return pudica::emulated::busy_us().load(); }
 
 double emulated_device_product_flops(void) { return pudica::emulated::product_flops().load(); }
 

@@ -21,6 +21,8 @@ void emulated_device_counts(EmulatedDeviceCounts* counts);
 // Copies from a device to the host that were issued, and from the host to a device.
 std::uint64_t emulated_device_reads(void);
 std::uint64_t emulated_device_uploads(void);
+// What all work takes that was issued, side by side or not: lag and waiting are no part of it.
+double emulated_device_busy_us(void);
 // Multiplications and additions of the products. Attention's own kernels do not tell theirs.
 double emulated_device_product_flops(void);
 // Where the host is on the virtual clock.
@@ -33,6 +35,7 @@ namespace pudica::emulated {
 
 std::atomic<std::uint64_t>& launches();
 std::atomic<std::uint64_t>& products();
+std::atomic<double>& busy_us();
 std::atomic<double>& product_flops();
 std::atomic<std::uint64_t>& reads();
 std::atomic<std::uint64_t>& uploads();

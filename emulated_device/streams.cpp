@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "emulated_device/counts.h"
 #include "emulated_device/settings.h"
 #include "emulated_device/state.h"
 
@@ -155,6 +156,7 @@ void issue(cudaStream_t handle, Work work) {
   }
   const double begin_us = ready_us(stream);
   stream.done_us = begin_us + std::max(kLeastUs, work.microseconds) + lag_us(stream);
+  busy_us().fetch_add(work.microseconds, std::memory_order_relaxed);
   if (settings().order == Order::kIssue) {
     run(lock, work.begin, false);
     run(lock, work.act, work.is_host_function);

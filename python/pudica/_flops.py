@@ -1,5 +1,5 @@
-"""FLOPs of a rehearsal's steps, as the emulated device counts them: of products of matrices, in
-which attention's own kernels have no part."""
+"""Work of a rehearsal's steps, as the emulated device counts it: FLOPs of products of matrices, in
+which attention's own kernels have no part, and what the device is busy for by its card's rates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Flops:
 
     def __init__(self) -> None:
         self._count = counter("product_flops", ctypes.c_double)
-        self._begin = 0.0
+        self._busy_us = counter("busy_us", ctypes.c_double)
+        self._begin = self._begin_us = 0.0
         self._open: dict[int, float] = {}  # layers under way, by id
         self._forward = self._again = 0.0  # of layers, in the forward and in the backward
         self._apart: bool | None = None  # layers of all models that were seen are
@@ -57,17 +58,19 @@ class Flops:
                 _LayerEnds(self), with_kwargs=True, always_call=True)  # type: ignore[arg-type]
 
     def begin_step(self) -> None:
-        if self._count is not None:
-            self._begin = self._count()
+        if self._count is not None and self._busy_us is not None:
+            self._begin, self._begin_us = self._count(), self._busy_us()
         self._forward = self._again = 0.0
         self._open.clear()
 
     def step(self) -> dict[str, float]:
-        """Of the step since begin_step(): all FLOPs, those of the layers' forwards (absent where
-        they are not told apart), and those of layers that ran in the backward again."""
-        if self._count is None:
+        """Of the step since begin_step(): seconds of the device, all FLOPs, those of the layers'
+        forwards (absent where they are not told apart), and those of layers that ran in the
+        backward again."""
+        if self._count is None or self._busy_us is None:
             return {}
-        told = {"flops": self._count() - self._begin}
+        told = {"flops": self._count() - self._begin,
+                "busy_seconds": 1e-6 * (self._busy_us() - self._begin_us)}
         if self._apart:
             told |= {"layer_flops": self._forward, "again_flops": self._again}
         return told

@@ -166,13 +166,19 @@ void add_shapes(const Json* handle, Json& answer) {
   answer["frontier"] = Json::array();
   if (handle == nullptr) return;
   answer["frontier"] = list(*handle, "shapes.longest.frontier");
-  // The mean of the steps without what was run again, on the virtual clock.
-  const double steps = number(*handle, "stats.steps").value_or(0);
-  if (steps > 0) {
-    answer["step_seconds"] = (number(*handle, "stats.step_seconds").value_or(0) -
-                              number(*handle, "stats.recompute_seconds").value_or(0)) /
-                             steps;
+}
+
+// What the device is busy for in a step of this shape, on the mean; null: not known.
+Json busy_seconds(const Json& whole, const Json& shape) {
+  double sum = 0;
+  int steps = 0;
+  for (const Json& step : list(whole, "steps")) {
+    const auto seconds = number(step, "busy_seconds");
+    if (!seconds || step["shape"] != shape) continue;
+    sum += *seconds;
+    ++steps;
   }
+  return steps > 0 ? Json(sum / steps) : Json();
 }
 
 }  // namespace
@@ -223,6 +229,8 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
        {{"allocated_bytes", one_model ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor
   add_shapes(handle, answer);
+  answer["step_seconds"] =
+      handle ? busy_seconds(whole, field(*handle, "shapes.longest.shape")) : Json();
   add_work(as_is, learned, one_model ? handle : nullptr, answer);
   answer["segments"] = segments_of(as_is, ways.other_segments);
   answer["largest"] = largest_sizes(one_model ? handle : nullptr);

@@ -161,8 +161,8 @@ void print_cards(std::ostream& out, const Json& answer, const Style& style) {
   out << "\nThe longest batch on other cards, predicted, plans under a budget of 0.9:\n";
   table.print(out, style);
   if (const auto seconds = number(answer, "step_seconds")) {
-    out << "Times are estimates by the card's published rates, none is measured; a step of this "
-           "run is "
+    out << "Times are estimates by the card's published rates, none is measured; a step of the "
+           "longest batch is "
         << duration_text(*seconds) << " by them.\n";
   }
 }

@@ -204,6 +204,17 @@ def test_a_fraction_lies_between_recomputing_and_keeping_the_longest_batch(rehea
     assert answer["overruns"] == 0
 
 
+def test_a_step_takes_what_its_products_take_at_the_rates_of_the_card(rehearse):
+    def step_seconds(card):
+        _, answer, _ = rehearse("alike", options=["--device", card])
+        return answer["step_seconds"]
+
+    flops = bare("measured", "alike")["flops"] / 4  # of a step
+    slow, fast = step_seconds("V100"), step_seconds("H100")
+    assert flops / 15.7e12 < slow < 3 * flops / 15.7e12
+    assert 2 < slow / fast < 66.9 / 15.7
+
+
 def test_a_budget_is_taken(rehearse):
     _, answer, _ = rehearse("plain", options=["--budget", "700MiB", "--steps", 12])
     assert answer["budget_bytes"] == 700 << 20

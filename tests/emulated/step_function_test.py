@@ -176,6 +176,7 @@ def step(batch):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in shells' background jobs
     words = torch.zeros(2, 8, dtype=torch.long)
     print(pudica.rehearse(step, [words if len(sys.argv) == 2 else "wait"]))
 """

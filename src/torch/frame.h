@@ -229,6 +229,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void remember_outputs(const std::vector<at::Tensor>& outputs);
   void recompute();
   void begin_results(const std::vector<at::Tensor>& inputs);
+  // In a backward inside the layer, results are still being held.
+  [[nodiscard]] bool answers_rerun() const { return results_ && !open_part_; }
   // The last part's outputs.
   std::vector<at::Tensor> rerun_parts(SaveMode& mode);
   void try_rerun();

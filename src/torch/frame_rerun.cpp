@@ -139,7 +139,7 @@ std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
     const AmbientGuard ambient(part.ambient, options_.device);
     const SaveModeGuard guard(&mode);
     std::optional<TapeGuard> answering;
-    if (results_) {
+    if (answers_rerun()) {
       const bool once = !torch::autograd::get_current_graph_task_keep_graph();
       results_->begin_rerun(inputs, once);
       answering.emplace(results_.get());
@@ -184,7 +184,7 @@ void Frame::recompute() {
     fail_deviating(what);
   }
   // What the rerun did not come to is not asked for any more.
-  if (results_ && !torch::autograd::get_current_graph_task_keep_graph()) results_.reset();
+  if (answers_rerun() && !torch::autograd::get_current_graph_task_keep_graph()) results_.reset();
   guard.done = true;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <ATen/core/enum_tag.h>
+
 #include "torch/frame_versions.h"
 #include "torch/menu_rules.h"
 #include "torch/rebound.h"
@@ -38,13 +40,17 @@ void KeptResults::begin_forward(const std::vector<at::Tensor>& arguments) {
   begin(arguments, /*forward=*/true, /*once=*/false);
 }
 
-// Until here operators that write were seen; from here on version counters tell.
+// From here on version counters tell of writes; until here operators did, but for those that pass
+// no dispatcher (kernels of the user's own), which leave more versions than were seen.
 void KeptResults::end_forward() {
-  for (Result& result : results_) {
+  std::erase_if(results_, [](Result& result) {
     for (const c10::IValue& value : result.values) {
       if (is_held(value)) result.versions.push_back(version_of(value.toTensor()));
     }
-  }
+    const auto seen = static_cast<std::uint32_t>(result.writes.size());
+    return std::ranges::any_of(result.versions,
+                               [seen](std::uint32_t version) { return version > seen; });
+  });
 }
 
 void KeptResults::begin_rerun(const std::vector<at::Tensor>& arguments, bool once) {
@@ -54,7 +60,7 @@ void KeptResults::begin_rerun(const std::vector<at::Tensor>& arguments, bool onc
 void KeptResults::begin(const std::vector<at::Tensor>& arguments, bool forward, bool once) {
   forward_ = forward;
   once_ = once;
-  signature_ = kSeed;
+  previous_ = signature_ = kSeed;
   made_writes_.clear();
   dependent_.clear();
   for (const at::Tensor& tensor : arguments) {
@@ -97,7 +103,10 @@ void KeptResults::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   const OperatorFacts& facts = facts_of(op);
   const std::size_t base = stack->size() - facts.arguments;
   const bool depends = depends_on_arguments(*stack, base);
-  if (depends) signature_ = (signature_ ^ facts.hash) * 0x100000001b3ULL;
+  if (depends) {
+    previous_ = signature_;
+    signature_ = (signature_ ^ facts.hash) * 0x100000001b3ULL;
+  }
   if (!depends) {
     run_below_tape(op, keys, stack);
   } else if (forward_) {
@@ -122,14 +131,20 @@ void KeptResults::run_forward(const c10::OperatorHandle& op, c10::DispatchKeySet
   const RandomMark before = RandomMark::now(device_);
   run_below_tape(op, keys, stack);
   Call call{facts, uses};
-  call.drew = !(before == RandomMark::now(device_));
+  const RandomMark after = RandomMark::now(device_);
+  call.drew = !(before == after);
+  call.reshapes = facts.not_repeatable || op.hasTag(at::Tag::inplace_view);
   const bool one = stack->size() == base + 1 && is_held(stack->back());
   if (one) call.only_result = address_of(stack->back().toTensor());
   std::erase_if(results_, [&](Result& result) { return !note_call(call, result); });
   auto result = holds ? held(*stack, base, uses) : std::nullopt;
   if (!result) return;
-  result->call = signature_;
-  if (call.drew) result->random_then = RandomState::capture(device_);
+  result->call = result->latest = signature_;
+  if (call.drew) {
+    result->random_then = RandomState::capture(device_);
+    // The CPU's is the process's: others may have drawn from it by the time of the rerun.
+    if (before.is_same_on_cpu(after)) result->random_then->forget();
+  }
   results_.push_back(std::move(*result));
 }
 
@@ -145,11 +160,15 @@ bool KeptResults::note_call(const Call& call, Result& result) const {
   if (writes == 0) {
     // A view reads nothing yet, whether its schema says that it is one or not.
     if (!gives_it_back && !call.facts.only_views) result.is_read = true;
+    if (result.latest == previous_) result.latest = signature_;
     return true;
   }
   const bool writes_it_alone = std::ranges::count(call.facts.writes, true) == 1 && gives_it_back;
-  if (!writes_it_alone || reads > 0 || call.drew || result.is_read) return false;
+  if (!writes_it_alone || reads > 0 || call.drew || call.reshapes || result.is_read) return false;
+  // A rerun that had other operators in between would not know the write, and make it again.
+  if (result.latest != previous_) return false;
   result.writes.push_back(signature_);
+  result.latest = signature_;
   return true;
 }
 

@@ -26,10 +26,10 @@ namespace pudica::hooks {
 // A call is known by all operators before it that had to do with the layer's arguments, so that a
 // run that does something else is answered nothing from there on. Operators on parameters alone
 // (casts of weights) are not counted, since autocast's cache may have spared them, and hold
-// nothing. A result that is written before anything has read it (a product to which a bias is added
-// in place) is held as it was written, and the writes are not made again either. One that is
-// written later is no longer what its readers got: it goes, and its operator runs again. Not
-// thread-safe: the frame's mutex guards it.
+// nothing. A result that the very next operators write (a product to which a bias is added in
+// place) is held as it was written, and the writes are not made again either. One that is written
+// later is no longer what its readers got: it goes, and its operator runs again. Not thread-safe:
+// the frame's mutex guards it.
 class KeptResults final : public OperatorObserver {
  public:
   // By name, as MenuRules::keep_operators has them.
@@ -47,7 +47,8 @@ class KeptResults final : public OperatorObserver {
 
  private:
   struct Result {
-    std::uint64_t call = 0;  // signature_ with the call's operator
+    std::uint64_t call = 0;    // signature_ with the call's operator
+    std::uint64_t latest = 0;  // the same of the latest of its call and its writes
     std::vector<c10::IValue> values;
     std::vector<std::uint64_t> writes;       // calls that wrote it before it was read
     bool is_read = false;                    // by something else than those
@@ -68,6 +69,7 @@ class KeptResults final : public OperatorObserver {
     const Uses& uses;
     const c10::StorageImpl* only_result = nullptr;  // null: none, or several
     bool drew = false;                              // random numbers
+    bool reshapes = false;                          // changes the tensor, not its bytes alone
   };
 
   void begin(const std::vector<at::Tensor>& arguments, bool forward, bool once);
@@ -90,6 +92,7 @@ class KeptResults final : public OperatorObserver {
   bool forward_ = true;
   bool once_ = false;
   std::uint64_t signature_ = 0;
+  std::uint64_t previous_ = 0;  // signature_ before the operator under way
   std::unordered_set<const c10::StorageImpl*> dependent_;  // on the layer's arguments
   std::vector<Result> results_;
   std::unordered_set<std::uint64_t> made_writes_;  // in a rerun, of results that were answered

@@ -20,6 +20,10 @@ struct RandomMark {
 
   static RandomMark now(c10::Device device);
   bool operator==(const RandomMark&) const = default;
+  [[nodiscard]] bool is_same_on_cpu(const RandomMark& other) const {
+    return left == other.left && next == other.next && first == other.first &&
+           second == other.second;
+  }
 };
 
 // All of it, to be put back. The CPU generator is copied by value: no tensor, no allocation through

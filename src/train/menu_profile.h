@@ -30,8 +30,9 @@ inline constexpr std::size_t kShapesWithMenu = 5;
 inline constexpr int kProfileRounds = 3;
 
 // Trains a throw-away model on the given batches, unlimited, and measures: each mode in turn, in
-// kProfileRounds rounds, of which the median of each segment's seconds counts. Errors: as
-// start_run, kUnavailable where a step showed no chain of layers.
+// kProfileRounds rounds, of which the median of each segment's seconds counts. Times that a device
+// tells late are all taken, those of the first steps too. Errors: as start_run, kUnavailable where
+// a step showed no chain of layers.
 Result<std::map<ShapeKey, StepCosts>> profile_menu(const TrainOptions& options, const RunData& data,
                                                    const std::map<ShapeKey, std::int64_t>& shapes,
                                                    const MenuProfileOptions& profile);

@@ -2,6 +2,7 @@
 // named run once.
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include "torch/forwarding_engine.h"
@@ -60,8 +62,9 @@ class KeptResultsTest : public ::testing::Test {
 
   struct Outcome {
     std::vector<at::Tensor> gradients;
-    at::Tensor next_random;
-    std::int64_t held_bytes = 0;  // by the layer, its input and output aside
+    at::Tensor next_random;        // drawn behind the forward
+    at::Tensor random_behind_all;  // and behind the backwards
+    std::int64_t held_bytes = 0;   // by the layer, its input and output aside
   };
 
   // One step of one layer; `operators` empty: plain torch. `after_forward` is given the output.
@@ -96,6 +99,7 @@ class KeptResultsTest : public ::testing::Test {
     for (int i = 1; i <= backwards; ++i) {
       torch::autograd::backward({loss}, {}, /*retain_graph=*/i < backwards);
     }
+    outcome.random_behind_all = at::rand({4});
     for (const at::Tensor& weight : weights_) {
       outcome.gradients.push_back(weight.grad().defined() ? weight.grad().clone() : at::Tensor());
     }
@@ -111,6 +115,7 @@ class KeptResultsTest : public ::testing::Test {
       EXPECT_TRUE(at::equal(expected.gradients[i], seen.gradients[i])) << "gradient " << i;
     }
     EXPECT_TRUE(at::equal(expected.next_random, seen.next_random)) << "the generator's state";
+    EXPECT_TRUE(at::equal(expected.random_behind_all, seen.random_behind_all)) << "and at last";
   }
 
   at::Tensor linear(const at::Tensor& x, std::size_t i) const { return at::mm(x, weights_[i]); }
@@ -192,6 +197,56 @@ TEST_F(KeptResultsTest, AResultThatIsWrittenOnceItWasReadIsMadeAgain) {
   const Outcome seen = run(layer, {"mm"});
   expect_same(expected, seen);
   EXPECT_EQ(seen.held_bytes, none.held_bytes);
+}
+
+// Another call in between may be another one in the rerun: under autocast, casts of a layer's
+// input.
+TEST_F(KeptResultsTest, AResultThatIsWrittenLaterThanAtOnceIsMadeAgain) {
+  const Layer layer = [this](const at::Tensor& x) {
+    at::Tensor a = linear(x, 0);
+    const at::Tensor b = at::sigmoid(x);
+    a.mul_(3.0);
+    return at::tanh(a * b).exp();
+  };
+  const Outcome expected = run(layer, {});
+  const Outcome seen = run(layer, {"mm"});
+  expect_same(expected, seen);
+  EXPECT_EQ(seen.held_bytes, run(layer, {"no_such_operator"}).held_bytes);
+}
+
+TEST_F(KeptResultsTest, AResultThatIsTurnedInPlaceIsMadeAgain) {
+  const Layer layer = [this](const at::Tensor& x) {
+    at::Tensor a = linear(x, 0).view({8, 8, kWidth});
+    a.transpose_(0, 1);
+    at::Tensor b = linear(at::gelu(a).reshape({64, kWidth}), 1);
+    b.unsqueeze_(0);
+    return at::tanh(b).exp();
+  };
+  const Outcome expected = run(layer, {});
+  expect_same(expected, run(layer, {"mm"}));
+  expect_same(run(layer, {}, {}, 2), run(layer, {"mm"}, {}, 2));
+}
+
+// As kernels of the user's own do, which say so to autograd.
+TEST_F(KeptResultsTest, AResultThatIsWrittenUnseenIsMadeAgain) {
+  const Layer layer = [this](const at::Tensor& x) {
+    const at::Tensor a = linear(x, 0);
+    const std::span<float> bytes(a.mutable_data_ptr<float>(), static_cast<std::size_t>(a.numel()));
+    for (float& value : bytes) value *= 3;
+    torch::autograd::impl::bump_version(a);
+    return at::tanh(a).exp();
+  };
+  expect_same(run(layer, {}), run(layer, {"mm"}));
+}
+
+TEST_F(KeptResultsTest, ABackwardInsideTheLayerRunsItAgainUnanswered) {
+  const Layer layer = [this](const at::Tensor& x) {
+    const at::Tensor a = linear(x, 0).sin();
+    const at::Tensor slope =
+        torch::autograd::grad({a.cos().sum()}, {x}, {}, /*retain_graph=*/true)[0];
+    return at::tanh(linear(a, 1) * slope.detach()).exp();
+  };
+  expect_same(run(layer, {}), run(layer, {"mm"}));
 }
 
 TEST_F(KeptResultsTest, AnOutputThatTheUserWritesIsMadeAgain) {

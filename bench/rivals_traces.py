@@ -56,7 +56,7 @@ def row(policy):
 def measure(trace, budget, seed, options, policies):
     """One cell. Raises RuntimeError where the program does not do it."""
     words = [program(), "--threads", "1", "--model", options.model, *TRACES[trace],
-             "--steps", str(options.steps), "--seed", str(seed), "--budget", f"{budget:.2f}",
+             "--steps", str(options.steps), "--seed", str(seed), "--budget", f"{budget:.6f}",
              "--policy", ",".join(policies)]
     with tempfile.TemporaryDirectory(prefix="pudica-rivals-") as folder:
         done = subprocess.run([*words, "--out", folder], cwd=ROOT, capture_output=True, text=True,

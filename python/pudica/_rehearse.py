@@ -9,6 +9,7 @@ import multiprocessing.spawn
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from ._rehearsal_answer import Rehearsal
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _NO_PLAN_FITS = 4
+_FRACTION = re.compile(r"\s*\d*\.\d*\s*")
 _CHILD = """
 import json, sys
 with open(sys.argv[1] + "/path.json") as file:
@@ -62,14 +64,20 @@ def rehearse(
     there, on "cuda". Both are taken there by pickle, as multiprocessing takes them.
 
     `memory`: bytes, or text with a unit; None: the card's. `budget`: of the plan, as attach() takes
-    it. `device`: one of the cards of `pudica rehearse`. Nothing of it stays, neither a file nor a
-    process. Raises RehearsalError where there is no answer: with the traceback of the step
-    function as its cause where that failed.
+    it, but for fractions of the device: bytes, between(0.4), or "auto". `device`: one of the cards
+    of `pudica rehearse`. Nothing of it stays, neither a file nor a process. Raises RehearsalError
+    where there is no answer: with the traceback of the step function as its cause where that
+    failed.
     """
     program = _program()
     taken = list(itertools.islice(batches, most_batches))
     if not taken:
         raise RehearsalError("batches is empty; expected at least one")
+    if isinstance(budget, float) or (isinstance(budget, str) and _FRACTION.fullmatch(budget)):
+        raise RehearsalError(
+            f"budget is {budget!r}, a fraction of the device; expected bytes (an int, or a text "
+            'such as "20GiB"), between(0.4), or "auto"'
+        )
     words = ["--steps", "0", "--device", device]
     for option, value in (("--memory", memory), ("--budget", budget)):
         if value is not None:

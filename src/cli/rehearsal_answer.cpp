@@ -142,6 +142,11 @@ Json doubts_of(const Rehearsal& rehearsal, const RehearsedWays& ways, const Json
   if (ways.as_is.done() && find(ways.as_is.worst(), "out_of_memory.step") != nullptr) {
     doubts.push_back(doubt("caught", "the script caught an out-of-memory error and went on"));
   }
+  if (ways.planned_unlimited && rehearsal.budget.starts_with("between")) {
+    doubts.push_back(doubt("budget", "the planned run died before it was known what " +
+                                         rehearsal.budget +
+                                         " comes to: its figures are those of budget auto"));
+  }
   const RehearsedWay& planned = ways.planned_unlimited ? *ways.planned_unlimited : ways.planned;
   if (!attached(planned)) {
     doubts.push_back(doubt("unplanned", "pudica attached to nothing: the log says why"));

@@ -70,15 +70,9 @@ Json on_card(const emulated::Card& card, const Json& whole, const Json* handle) 
 
 Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
   const auto read = parse_budget(budget.empty() ? "auto" : budget);
-  const auto share = [](double fraction, Bytes of) {
-    return Bytes{std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(fraction * static_cast<double>(of.count())))};
-  };
-  if (!read || read->kind == BudgetSetting::Kind::kAuto) return share(kAutoShare, memory - context);
-  if (read->kind == BudgetSetting::Kind::kBytes) return read->bytes;
-  // Until a run has learned what its longest batches need it may take what "auto" does.
-  if (read->kind == BudgetSetting::Kind::kBetween) return share(kAutoShare, memory - context);
-  return share(read->fraction, memory);
+  if (read && read->kind == BudgetSetting::Kind::kBytes) return read->bytes;
+  const auto usable = static_cast<double>((memory - context).count());
+  return Bytes{std::max<std::int64_t>(1, static_cast<std::int64_t>(kAutoShare * usable))};
 }
 
 Json rooms_of(const Rehearsal& rehearsal, const Json& whole) {

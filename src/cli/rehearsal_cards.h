@@ -10,7 +10,8 @@
 
 namespace pudica::cli {
 
-// What a budget is in bytes of a device: as pudica.attach() resolves it.
+// What a budget is in bytes of a device. "auto", and likewise a fraction of the way between
+// recomputing and keeping until a run has learned that way: most of what a process gets.
 Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context);
 
 // For the planned run, which looks for the largest sizes that fit: the device's own room, then that

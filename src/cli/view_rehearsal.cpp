@@ -158,7 +158,8 @@ void print_cards(std::ostream& out, const Json& answer, const Style& style) {
                {yes_or_no(card["fits_with_plan"])},
                {duration_text(extra)}});
   }
-  out << "\nThe longest batch on other cards, predicted, plans under a budget of 0.9:\n";
+  out << "\nThe longest batch on other cards, predicted, plans under 0.9 of what a process gets of "
+         "each:\n";
   table.print(out, style);
   if (const auto seconds = number(answer, "step_seconds")) {
     out << "Times are estimates by the card's published rates, none is measured; a step of the "

@@ -71,6 +71,9 @@ class OraclePolicy : public Policy {
     const auto unknown = [](const StepStructure::Menu& menu) { return menu.id == 0; };
     return menus_.empty() || std::ranges::any_of(menus_, unknown);
   }
+  [[nodiscard]] bool has_menu(std::uint16_t layer_class) const {
+    return layer_class < menus_.size() && menus_[layer_class].id != 0;
+  }
   [[nodiscard]] bool searches() const { return lacks_menus() && steps_ <= kMostSearches; }
 
   // All recomputed but the first layer of each class. Nothing: there is no need.
@@ -89,8 +92,10 @@ class OraclePolicy : public Policy {
     return plan;
   }
 
-  static StepCosts without_selective(StepCosts costs) {
+  // Of layers whose menu was not found: what cannot be run under this budget is no mark to reach.
+  [[nodiscard]] StepCosts runnable(StepCosts costs) const {
     for (LayerCosts& layer : costs.layers) {
+      if (has_menu(layer.layer_class)) continue;
       std::erase_if(layer.modes, [](const LayerModeCosts& mode) {
         return mode.mode.kind == Mode::Kind::kSelective;
       });
@@ -117,8 +122,7 @@ class OraclePolicy : public Policy {
     request.context = context;
     // What is known needs no room for errors: without hooks as soon as a plan has held.
     request.ample_fraction = 1;
-    // What cannot be run under this budget is no mark to reach.
-    const StepCosts within = lacks_menus() ? without_selective(costs->second) : costs->second;
+    const StepCosts within = lacks_menus() ? runnable(costs->second) : costs->second;
     Plan plan = build_plan(*planner_, within, request, {}).plan;
     plan.revocable_until_held = context.budget_bytes > Bytes(0);
     plan.reason = "policy oracle: " + plan.reason;

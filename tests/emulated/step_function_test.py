@@ -117,6 +117,8 @@ def test_only_so_many_batches_are_taken():
 @pytest.mark.parametrize(("options", "said"), [
     ({"batches": []}, "batches is empty"),
     ({"memory": "much"}, "--memory"),
+    ({"budget": 0.5}, "budget is 0.5, a fraction of the device; expected bytes"),
+    ({"budget": "0.5"}, "a fraction of the device"),
     ({"device": "K80"}, "--device is 'K80'; expected one of T4"),
 ])
 def test_what_cannot_be_meant_is_said(options, said):

@@ -9,7 +9,8 @@ import {
   announce, h, reconcile, setAttribute, setHidden, setText, table, textRow,
 } from "./dom.js";
 import {
-  bytes, count, duration, kDash, known, moment, ofRange, seconds, shape, share, stateText, stepsText,
+  bytes, count, duration, kDash, known, moment, ofRange, seconds, shape, share, stateText,
+  stepsText,
 } from "./format.js";
 import { Learned } from "./learned.js";
 import { PlanMap } from "./plan_map.js";

@@ -30,7 +30,7 @@ from origin import measuring_environment, origin  # noqa: E402
 FORMS = {
     "quick": {
         "traces": {"traces": ["SQuAD 384", "QQP", "Alpaca"], "budgets": [0.2, 0.6], "seeds": [1],
-                   "steps": 24, "model": "mini"},
+                   "steps": 40, "model": "mini"},
         "models": {"models": list(rivals_models.MODELS), "budgets": [0.4], "seeds": [1],
                    "steps": 32, "layers": 4, "hidden": 64, "compiled": ["encoder (BERT)"]},
     },

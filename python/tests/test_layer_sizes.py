@@ -91,8 +91,9 @@ def test_layers_of_one_kind_at_several_sizes_are_planned(name: str) -> None:
     floor, keep_all, bits = training.ends()
     for share in (0.1, 0.5):
         budget = int(floor + share * (keep_all - floor))
-        stats, steps, found = training.run(budget)
-        assert stats["failures"] == 0 and found == bits
+        course = training.run(budget)
+        stats, steps = course.stats, course.steps
+        assert stats["failures"] == 0 and course.bits == bits
         assert stats["overruns"] == 0, share
         predicted = [
             (n, s["peak_bytes"] / s["predicted_peak_bytes"] - 1)

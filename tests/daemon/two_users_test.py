@@ -195,7 +195,7 @@ def test_each_has_a_daemon_and_sees_its_own_runs():
         other = his.register(MALLORY, name="other")
         assert pudica(ADA, "status").stdout.count("\n") == 2
         assert run in pudica(ADA, "status").stdout and other in pudica(MALLORY, "status").stdout
-        for command in (["status"], ["budget", run, "1TiB"], ["plans", run], ["group", "g", "1GiB"]):
+        for command in (["status"], ["budget", run, "1TiB"], ["plans", run], ["group", "g", "9B"]):
             tried = pudica(MALLORY, "--socket", hers.socket, *command)
             assert tried.returncode == 3 and "secret" not in tried.stdout, tried
         with pytest.raises(PermissionError), acting_as(MALLORY):

@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 
+import rivals_cells
 import turns
 from rivals_traces import ROOT
 
@@ -253,8 +254,7 @@ def measure(model, share, seed, options):
     for name, found in rows.items():
         if found["status"] == "ok":
             found["same_parameters"] = found["digest"] == rows[BASE]["digest"]
-    return {"model": model, "budget": share, "seed": seed, "budget_bytes": budget,
-            "floor_bytes": floor, "keep_all_bytes": keep_all, "rows": rows}
+    return {"budget_bytes": budget, "floor_bytes": floor, "keep_all_bytes": keep_all, "rows": rows}
 
 
 def run(options, say):
@@ -264,12 +264,5 @@ def run(options, say):
     # The server is a new program: it finds this folder and the package by PYTHONPATH.
     paths = [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    cells = [(model, budget, seed) for model in options.models for budget in options.budgets
-             for seed in options.seeds]
-    random.Random(options.seeds[0]).shuffle(cells)
-    found = []
-    for number, (model, budget, seed) in enumerate(cells, 1):
-        say(f"{number} of {len(cells)}: {model}, budget {budget}, seed {seed}")
-        found.append(measure(model, budget, seed, options))
-    return sorted(found, key=lambda cell: (options.models.index(cell["model"]), cell["budget"],
-                                           cell["seed"]))
+    return rivals_cells.run("model", options.models, options, say,
+                            lambda *cell: measure(*cell, options))

@@ -4,9 +4,10 @@ cell each policy trains in a process of its own, one step each in turn, on the s
 import json
 import os
 import pathlib
-import random
 import subprocess
 import tempfile
+
+import rivals_cells
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # name: what pudica-train is told of it. Batches as in Mimose's paper, where a model of two cores'
@@ -67,21 +68,11 @@ def measure(trace, budget, seed, options, policies):
     rows = {policy["name"]: row(policy) for policy in result["policies"]}
     for found in rows.values():
         found["same_parameters"] = found["digest"] == rows[BASE]["digest"]
-    return {"trace": trace, "budget": budget, "seed": seed,
-            **{key: result[key] for key in ("budget_bytes", "floor_bytes", "keep_all_bytes",
+    return {**{key: result[key] for key in ("budget_bytes", "floor_bytes", "keep_all_bytes",
                                             "menu_floor_bytes")}, "rows": rows}
 
 
 def run(options, say):
-    """All cells, in an order drawn with the first seed: none of them has a time of day of its
-    own."""
     policies = list(dict.fromkeys([BASE, *(options.policies or all_policies())]))
-    cells = [(trace, budget, seed) for trace in options.traces for budget in options.budgets
-             for seed in options.seeds]
-    random.Random(options.seeds[0]).shuffle(cells)
-    found = []
-    for number, (trace, budget, seed) in enumerate(cells, 1):
-        say(f"{number} of {len(cells)}: {trace}, budget {budget}, seed {seed}")
-        found.append(measure(trace, budget, seed, options, policies))
-    return sorted(found, key=lambda cell: (options.traces.index(cell["trace"]), cell["budget"],
-                                           cell["seed"]))
+    return rivals_cells.run("trace", options.traces, options, say,
+                            lambda *cell: measure(*cell, options, policies))

@@ -107,3 +107,33 @@ def test_each_kind_of_step_is_learned_once(
     predicted: int, share: float,
 ) -> None:
     check(Training(make, step, _STEPS), share, learning, predicted)
+
+
+def cut_short(model: Any, k: int) -> None:
+    """Every seventh backward ends in an exception, in the fifth layer of eight, that the loop
+    catches."""
+    drawn = torch.Generator().manual_seed(k)
+    words = torch.randint(0, 100, (8, random.Random(k).randint(20, 100)), generator=drawn)
+    loss = model(words).square().mean()
+    if k % 7 != 3:
+        loss.backward()
+        return
+
+    def refuse(gradient: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no room")
+
+    hook = model.layers[4].inner[0].weight.register_hook(refuse)
+    with pytest.raises(RuntimeError, match="no room"):
+        loss.backward()
+    hook.remove()
+
+
+def test_a_backward_that_fails_leaves_the_steps_after_it_planned() -> None:
+    training = Training(Stack, cut_short, _STEPS)
+    floor, keep_all, bits = training.ends()
+    course = training.run(floor + (keep_all - floor) // 2)
+    assert course.bits == bits and course.stats["failures"] == 0
+    assert course.stats["overruns"] == 0 and course.stats["learning_steps"] <= 4
+    # A forward that waits for another one's backward has no peak of its own.
+    assert all("share a backward" not in step["reason"] for step in course.steps)
+    assert all(step["predicted_peak_bytes"] for step in course.steps[10:])

@@ -123,7 +123,8 @@ def table(part):
         ]) + " |"
 
 
-NOTES = """Times are CPU times in all of a run, geometric means over the cells that ended well, with
+NOTES = """Times are CPU times of all steps behind the warm-up, which is not in them (traces: the
+first ten; models: the first twelve), geometric means over the cells that ended well, with
 the quartiles over cells; a row that ended in fewer cells was spared those that cost it most. Over
 pudica's: of the cells in which both ended well. Peak's place: the highest peak between that of
 recomputing every layer (0) and that of keeping every layer (1), median."""

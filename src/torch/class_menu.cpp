@@ -33,6 +33,31 @@ std::string to_string(const MenuStep& step) {
   return text;
 }
 
+namespace {
+
+// Each candidate by itself, all others being there.
+std::shared_ptr<const ClassMenu> with_nodes(const ClassMenu& menu, const Collection& call) {
+  const auto storage_of = [&](std::uint32_t slot) {
+    return static_cast<std::size_t>(call.slot_storage[slot]);
+  };
+  std::vector<EvictionNode> nodes;
+  for (const std::uint32_t slot : menu.order) {
+    StorageSet drop(call.tape.stored().size(), false);
+    drop[storage_of(slot)] = true;
+    const Closure closure = call.tape.closure(drop);
+    EvictionNode& node = nodes.emplace_back();
+    node.seconds = closure.seconds;
+    for (std::uint32_t other = 0; other < menu.order.size(); ++other) {
+      if (closure.held[storage_of(menu.order[other])]) node.inputs.push_back(other);
+    }
+  }
+  auto out = std::make_shared<ClassMenu>(menu);
+  out->nodes = std::make_shared<const std::vector<EvictionNode>>(std::move(nodes));
+  return out;
+}
+
+}  // namespace
+
 bool ClassTapes::wants_collection() const {
   const std::lock_guard lock(mutex_);
   return collections_ < kCollections && menu_ == nullptr;
@@ -45,6 +70,7 @@ void ClassTapes::collected(const Collection& call) {
     searching_ = true;
   }
   auto menu = find_menu(call, kMostSteps, rules_);
+  if (menu && evicts_) menu = with_nodes(*menu, call);
   const std::lock_guard lock(mutex_);
   menu_ = std::move(menu);
   searching_ = false;

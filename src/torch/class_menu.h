@@ -47,7 +47,7 @@ struct ClassMenu {
   std::vector<MenuStep> steps;       // selective:0, selective:1, ...: ever more bytes for more work
   std::vector<std::uint32_t> order;  // every candidate, least work per byte first
   std::vector<double> order_price_us;  // microseconds per byte of each, in that order
-  EvictionNodes nodes;                 // likewise
+  EvictionNodes nodes;  // likewise, where a rule of eviction asks for them; null elsewhere
 };
 
 // What a collecting call shows; `slot_storage` and `histories` by slot, `bytes_of` by storage.
@@ -69,7 +69,9 @@ std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t m
 // The tapes of one layer class: collects until its menu is known. Thread-safe.
 class ClassTapes {
  public:
-  explicit ClassTapes(MenuRules rules = {}) : rules_(std::move(rules)) {}
+  // `evicts`: menus have the nodes that a rule of eviction asks for.
+  explicit ClassTapes(MenuRules rules = {}, bool evicts = false)
+      : rules_(std::move(rules)), evicts_(evicts) {}
 
   // The next call of the class is to be collected.
   [[nodiscard]] bool wants_collection() const;
@@ -88,6 +90,7 @@ class ClassTapes {
   static constexpr std::size_t kMostSteps = 5;
 
   const MenuRules rules_;
+  const bool evicts_;
   mutable std::mutex mutex_;
   int collections_ = 0;
   bool searching_ = false;

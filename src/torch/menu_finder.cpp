@@ -71,7 +71,6 @@ class MenuFinder {
     drop_what_differs(*menu);
     if (menu->steps.empty()) return nullptr;
     add_early(*menu);
-    add_nodes(*menu);
     menu->keep_operators = rules_.keep_operators;
     menu->id = id_of(*menu);
     return menu;
@@ -366,26 +365,6 @@ class MenuFinder {
       seconds = with;
       now = next->point;
     }
-  }
-
-  // Each by itself, all others being there.
-  void add_nodes(ClassMenu& menu) const {
-    std::vector<EvictionNode> nodes;
-    for (const std::uint32_t slot : menu.order) {
-      StorageSet drop(tape_.stored().size(), false);
-      drop[storage_of(slot)] = true;
-      const Closure closure = tape_.closure(drop);
-      EvictionNode& node = nodes.emplace_back();
-      node.seconds = closure.seconds;
-      for (std::uint32_t other = 0; other < menu.order.size(); ++other) {
-        if (closure.held[storage_of(menu.order[other])]) node.inputs.push_back(other);
-      }
-    }
-    menu.nodes = std::make_shared<const std::vector<EvictionNode>>(std::move(nodes));
-  }
-
-  [[nodiscard]] std::size_t storage_of(std::uint32_t slot) const {
-    return static_cast<std::size_t>(call_.slot_storage[slot]);
   }
 
   static std::uint64_t id_of(const ClassMenu& menu) {

@@ -121,7 +121,8 @@ std::uint16_t Session::add_class(std::string name) {
   class_names_.push_back(std::move(name));
   class_forward_us_.push_back(0);
   const bool tapes = options_.policy->wants_menus() && tape_available();
-  class_tapes_.push_back(tapes ? std::make_shared<ClassTapes>(options_.menu_rules) : nullptr);
+  class_tapes_.push_back(
+      tapes ? std::make_shared<ClassTapes>(options_.menu_rules, eviction_ != nullptr) : nullptr);
   return id;
 }
 

@@ -9,6 +9,7 @@
 #include "controller/class_model.h"
 #include "controller/segment_store.h"
 #include "controller/step_model.h"
+#include "train/profiling_policy.h"
 #include "train/spread_shapes.h"
 #include "train/statistics.h"
 
@@ -16,53 +17,6 @@ namespace pudica::train {
 namespace {
 
 using Order = std::vector<std::uint16_t>;
-
-// Runs every layer in one mode, those of a class whose menu lacks it kept, and keeps what the step
-// showed.
-class MenuPolicy final : public Policy {
- public:
-  explicit MenuPolicy(bool wants_menus) : wants_menus_(wants_menus) {}
-
-  [[nodiscard]] std::string name() const override { return "profiling"; }
-  [[nodiscard]] bool wants_menus() const override { return wants_menus_; }
-  void on_structure(const StepStructure& known) override { structure = known; }
-  StepDecision begin_step(const StepContext& context) override {
-    Plan plan;
-    plan.id = 1;
-    plan.shape = context.shape;
-    plan.default_mode = mode;
-    for (const StepStructure::Layer& layer : structure.layers) {
-      plan.modes.push_back(mode.step < steps_of(layer.layer_class) ? mode : Mode::keep());
-      if (mode.kind != Mode::Kind::kSelective) plan.modes.back() = mode;
-    }
-    plan.layer_classes = order_of(structure);
-    plan.reason = "profiling";
-    return {std::make_shared<const Plan>(std::move(plan)), true};
-  }
-  void end_step(const StepOutcome& ended) override { outcome = ended; }
-  void learn_times(const std::vector<SegmentTime>& times) override {
-    late.insert(late.end(), times.begin(), times.end());
-  }
-
-  // Of the class's menu, as far as it is known.
-  [[nodiscard]] std::size_t steps_of(std::uint16_t layer_class) const {
-    return layer_class < structure.menus.size() ? structure.menus[layer_class].steps.size() : 0;
-  }
-  [[nodiscard]] bool knows_menus() const {
-    return std::ranges::all_of(structure.layers, [this](const StepStructure::Layer& layer) {
-      const std::size_t number = layer.layer_class;
-      return number < structure.menus.size() && structure.menus[number].id != 0;
-    });
-  }
-
-  Mode mode = Mode::keep();
-  StepStructure structure;
-  StepOutcome outcome;
-  std::vector<SegmentTime> late;  // of devices that work on their own
-
- private:
-  bool wants_menus_;
-};
 
 // What was measured at one shape, one outcome a mode.
 struct Measured {
@@ -89,7 +43,7 @@ StepOutcome median_of(std::vector<StepOutcome> rounds) {
 
 class Profiler {
  public:
-  Profiler(TrainingRun& run, MenuPolicy& policy, const MenuProfileOptions& options)
+  Profiler(TrainingRun& run, ProfilingPolicy& policy, const MenuProfileOptions& options)
       : run_(run), policy_(policy), options_(options) {}
 
   // The optimizer's state and the menus are made in steps that do not count.
@@ -186,7 +140,7 @@ class Profiler {
   }
 
   TrainingRun& run_;
-  MenuPolicy& policy_;
+  ProfilingPolicy& policy_;
   const MenuProfileOptions& options_;
   std::vector<Measured> measured_;
 };
@@ -197,7 +151,7 @@ Result<std::map<ShapeKey, StepCosts>> profile_menu(const TrainOptions& options, 
                                                    const std::map<ShapeKey, std::int64_t>& shapes,
                                                    const MenuProfileOptions& profile) {
   const auto policy =
-      std::make_shared<MenuPolicy>(is_on_menu(profile.menu, Mode::Kind::kSelective));
+      std::make_shared<ProfilingPolicy>(is_on_menu(profile.menu, Mode::Kind::kSelective));
   RunSetup setup;
   setup.policy = policy;
   setup.menu_rules = profile.menu_rules;

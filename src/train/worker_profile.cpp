@@ -8,47 +8,28 @@
 #include "controller/segment_store.h"
 #include "controller/step_model.h"
 #include "pudica/planner.h"
+#include "train/profiling_policy.h"
 
 namespace pudica::train {
 namespace {
-
-// Runs every layer in one mode and keeps what the step showed.
-class ProfilingPolicy final : public Policy {
- public:
-  [[nodiscard]] std::string name() const override { return "profiling"; }
-  void on_structure(const StepStructure& structure) override { structure_ = structure; }
-  StepDecision begin_step(const StepContext& context) override {
-    Plan plan;
-    plan.id = 1;
-    plan.shape = context.shape;
-    plan.default_mode = mode;
-    plan.reason = "profiling";
-    return {std::make_shared<const Plan>(std::move(plan)), true};
-  }
-  void end_step(const StepOutcome& outcome) override { outcome_ = outcome; }
-
-  Mode mode = Mode::keep();
-  StepStructure structure_;
-  StepOutcome outcome_;
-};
 
 Result<ShapeProfile> profile_shape(TrainingRun& run, ProfilingPolicy& policy, std::int64_t batch) {
   ShapeProfile profile;
   SegmentStore store([] { return make_online_predictor(PredictorOptions{}); });
   const ReleasedBytes released = [&](std::uint16_t layer_class, std::uint8_t variant) {
-    return released_by_full(store, policy.outcome_.context.shape, false, layer_class, variant);
+    return released_by_full(store, policy.outcome.context.shape, false, layer_class, variant);
   };
   for (const Mode mode : {Mode::full(), Mode::keep()}) {
     policy.mode = mode;
     run.step(batch);
-    store.observe(policy.outcome_, 0, released);
-    const Bytes peak = policy.outcome_.peak_bytes;
+    store.observe(policy.outcome, 0, released);
+    const Bytes peak = policy.outcome.peak_bytes;
     (mode == Mode::keep() ? profile.keep_all_peak_bytes : profile.full_peak_bytes) = peak;
   }
-  profile.base_bytes = policy.outcome_.context.base_bytes;
+  profile.base_bytes = policy.outcome.context.base_bytes;
   StepModelRequest request;
-  request.shape = policy.outcome_.context.shape;
-  auto model = build_step_model(store, policy.structure_, request);
+  request.shape = policy.outcome.context.shape;
+  auto model = build_step_model(store, policy.structure, request);
   if (!model) return model.error().with_context("profiling " + request.shape.to_string());
   profile.costs = std::move(model->point);
   return profile;

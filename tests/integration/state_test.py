@@ -94,22 +94,17 @@ def test_the_record_has_one_valid_line_a_step(train, tmp_path):
     assert len({(record["schema"], record["run"]) for record in records}) == 1
 
 
-def test_the_record_is_of_the_first_policy_where_none_plans(train, tmp_path):
+# The first policy's; nothing measures `none`, but its metered row.
+@pytest.mark.parametrize("policy, recorded", [
+    ("full,sqrt", "full"), ("none,full", "none (metered)")])
+def test_the_record_is_of_the_first_row_that_is_measured_where_none_plans(
+        train, tmp_path, policy, recorded):
     path = tmp_path / "record.jsonl"
-    done = train(record=path, steps=3, max_length=32, policy="full,sqrt")
+    done = train(record=path, steps=3, max_length=32, policy=policy)
     assert done.code == 0, done.stderr
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["measured_bytes"] for record in records] == [
-        int(row["peak_bytes"]) for row in done.rows["full"]]
-
-
-def test_the_record_is_of_the_metered_row_where_the_first_policy_is_none(train, tmp_path):
-    path = tmp_path / "record.jsonl"
-    done = train(record=path, steps=3, max_length=32, policy="none,full")
-    assert done.code == 0, done.stderr
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [record["measured_bytes"] for record in records] == [
-        int(row["peak_bytes"]) for row in done.rows["none (metered)"]]
+        int(row["peak_bytes"]) for row in done.rows[recorded]]
 
 
 def test_switched_off_it_trains_alike_and_measures_nothing(train, learnt, result_validator):

@@ -89,7 +89,8 @@ class EvictingFrame : public ::testing::Test {
 
   std::shared_ptr<hooks::Registry> registry_ =
       std::make_shared<hooks::Registry>(hooks::cpu_meter());
-  std::shared_ptr<hooks::ClassTapes> tapes_ = std::make_shared<hooks::ClassTapes>();
+  std::shared_ptr<hooks::ClassTapes> tapes_ =
+      std::make_shared<hooks::ClassTapes>(MenuRules{}, /*evicts=*/true);
   std::vector<at::Tensor> weights_;
   at::Tensor input_;
   std::function<void()> in_backward_;

@@ -119,20 +119,25 @@ TEST(OraclePolicy, PlansEachShapeOnItsOwnCosts) {
   EXPECT_EQ(recomputed(*policy->begin_step(context_at(512, Bytes(0), exact)).plan), 0U);
 }
 
-TEST(OraclePolicy, UsesEveryModeThatItsCostsHave) {
-  OraclePolicyOptions options;
+// At length 512, with a mode that holds half the bytes for next to nothing.
+StepCosts costs_with_half() {
   const ShapeKey shape{4, 512};
   StepCosts costs = kModel.costs(shape);
   for (LayerCosts& layer : costs.layers) {
-    LayerModeCosts half = layer.modes[0];  // half the bytes for next to nothing
+    LayerModeCosts half = layer.modes[0];
     half.mode = Mode::selective(0);
     half.forward_net_bytes -= kModel.saved_bytes(shape) / 2;
     half.backward_peak_bytes += kModel.saved_bytes(shape) / 2;
     half.extra_seconds = 0.01 * layer.modes[1].extra_seconds;
     layer.modes.push_back(half);
   }
+  return costs;
+}
+
+TEST(OraclePolicy, UsesEveryModeThatItsCostsHave) {
+  OraclePolicyOptions options;
   EXPECT_FALSE(options.has_selective());
-  options.costs.emplace(shape, costs);
+  options.costs.emplace(ShapeKey{4, 512}, costs_with_half());
   const auto policy = make_oracle_policy(std::move(options));
   EXPECT_TRUE(policy->wants_menus()) << "they have to be found where they are to run";
   EXPECT_FALSE(oracle_of({512})->wants_menus());
@@ -157,6 +162,31 @@ TEST(OraclePolicy, UsesEveryModeThatItsCostsHave) {
   structure.menus = {{7, {"a step"}}};
   policy->on_structure(structure);
   EXPECT_EQ(policy->begin_step(context).plan->modes, plan->modes);
+}
+
+// A class that was never kept has no menu here: only its layers do without.
+TEST(OraclePolicy, DoesWithoutSelectiveModesInClassesWithoutAMenuAlone) {
+  StepCosts costs = costs_with_half();
+  const std::size_t others = costs.layers.size() / 2;
+  StepStructure structure = kModel.structure();
+  for (std::size_t i = others; i < costs.layers.size(); ++i) {
+    costs.layers[i].layer_class = structure.layers[i].layer_class = 1;
+  }
+  structure.menus = {{7, {"a step"}}, {0, {}}};
+  OraclePolicyOptions options;
+  options.costs.emplace(ShapeKey{4, 512}, costs);
+  const auto policy = make_oracle_policy(std::move(options));
+  policy->on_structure(structure);
+  const StepContext context = context_at(512, Bytes(0), tight_budget(512));
+  PlanPtr plan = policy->begin_step(context).plan;
+  for (int step = 0; step < 3; ++step) {  // the search is over then
+    policy->end_step(kModel.run(context, {plan, false}));
+    plan = policy->begin_step(context).plan;
+  }
+  const auto first = plan->modes.begin();
+  const auto border = first + static_cast<std::ptrdiff_t>(others);
+  EXPECT_GT(std::count(first, border, Mode::selective(0)), 0) << plan->reason;
+  EXPECT_EQ(std::count(border, plan->modes.end(), Mode::selective(0)), 0) << plan->reason;
 }
 
 TEST(OraclePolicy, NeedsNoHooksOnceAPlanHasHeld) {

@@ -130,7 +130,7 @@ std::optional<ModePair> ClassModel::derived_across(std::uint8_t variant) const {
 
 std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const {
   std::optional<ModePair> own = exact(mode, variant);
-  if (own && own->fit && !is_drawn(*own)) return own;
+  if (own && is_sure(*own)) return own;
   const std::optional<ModePair> other = stand_in(mode, variant);
   const bool known = (own && own->fit) || (other && other->fit);
   if (mode == Mode::keep() && query_.derives_kept && !known) {

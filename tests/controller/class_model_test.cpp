@@ -74,6 +74,25 @@ TEST(ClassModel, AKnownVariantStandsInForALineThroughTwoSums) {
   EXPECT_EQ(classes.residue(SegmentKey::kLastOfClass), kGradients);
 }
 
+// Two calls of the last layer, both of one batch size, leave open whether bytes grow with it. What
+// its siblings are known to need is better; else the mode would count as unknown.
+TEST(ClassModel, AKnownVariantStandsInForTwoCallsThatLeaveADirectionOpen) {
+  SegmentStore store = empty_store();
+  const Mode mode = Mode::selective(0);
+  for (const ShapeKey& shape : kShapes) teach(store, shape, mode, 0, 0);
+  for (const ShapeKey& shape : {ShapeKey{4, 55, 71}, ShapeKey{4, 77, 40}}) {
+    teach(store, shape, mode, SegmentKey::kLastOfClass, 0);
+  }
+  const ClassQuery query{kAsked, 0, false, false};
+  const ClassModel classes(store, query);
+  const auto own = classes.exact(mode, SegmentKey::kLastOfClass);
+  ASSERT_TRUE(own && own->fit && !own->identified);
+  const auto best = classes.best(mode, SegmentKey::kLastOfClass);
+  ASSERT_TRUE(best);
+  EXPECT_TRUE(best->identified);
+  EXPECT_EQ(best->variant, 0);
+}
+
 // With no other variant its bound holds, and what the layer leaves is read off recomputed calls.
 TEST(ClassModel, WhatALayerLeavesIsNotADifferenceOfTwoLines) {
   SegmentStore store = empty_store();

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "predictor/segment_model.h"
+#include "predictor/bytes/segment_model.h"
 #include "pudica/predictor.h"
 
 namespace pudica::predictor {

@@ -1,61 +1,13 @@
-// The peak model: what a step needs at one shape, and the peak of any plan of it, to the byte.
+// The peak model: the peak of any plan of a step, to the byte, from what the step costs.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "pudica/mode.h"
 #include "pudica/planner.h"
+#include "pudica/step_costs.h"
 
 namespace pudica {
-
-// One mode of one layer. All bytes are relative to the live bytes where the segment starts.
-struct LayerModeCosts {
-  Mode mode;
-  std::int64_t forward_net_bytes = 0;  // left live by the forward: kept tensors and the output
-  std::int64_t forward_peak_bytes = 0;
-  std::int64_t released_bytes = 0;       // of forward_net, freed in the head (autocast casts)
-  std::int64_t backward_peak_bytes = 0;  // recompute included
-  double extra_seconds = 0;              // over the layer's fastest mode
-  // How much more the backward needs behind a layer that holds its output, as one does that saves
-  // it: it goes in the other's own backward then, not as soon as this one has read it.
-  std::int64_t behind_holder_bytes = 0;
-  bool holds_output = false;
-};
-
-struct LayerCosts {
-  std::uint16_t layer_class = 0;
-  std::int64_t gap_net_bytes = 0;   // forward between the layer before and this one
-  std::int64_t gap_peak_bytes = 0;  // (layer 0: everything before it, the embedding)
-  // Forward net + backward net - released bytes, the same in every mode: parameter gradients that
-  // appear, mostly. Learned from `keep`, which releases nothing in the head.
-  std::int64_t residue_bytes = 0;
-  // Of what a `full` forward leaves, the output: freed once the next layer has run, if both are
-  // recomputed as one. 0 where unknown: at worst too much is counted.
-  std::int64_t output_bytes = 0;
-  bool follows_previous = false;  // reads the output of the layer before; may be one with it
-  std::vector<LayerModeCosts> modes;
-};
-
-// Everything a step needs at one shape, above the bytes live when it begins.
-struct StepCosts {
-  std::vector<LayerCosts> layers;
-  std::int64_t head_net_bytes = 0;  // with no `released_bytes` in it
-  // Above the live bytes at the head's start. Exact for every plan only if the layers' released
-  // bytes are freed after the head's own peak: freed before it, they lower it by what the plan
-  // decides.
-  std::int64_t head_peak_bytes = 0;
-  std::int64_t head_behind_holder_bytes = 0;  // as LayerModeCosts has them, of the last layer
-  // Live beside everything else until the forward returns, in the head (StepContext), and the
-  // head's peak until then.
-  std::int64_t returning_bytes = 0;
-  std::int64_t return_peak_bytes = 0;
-  std::int64_t epilogue_net_bytes = 0;
-  std::int64_t epilogue_peak_bytes = 0;
-  std::int64_t optimizer_peak_bytes = 0;
-  double step_seconds = 0;  // with every layer in its fastest mode; 0: unknown
-};
 
 // Peak of a plan above the step's base bytes. In order (formula of docs/architecture.md):
 //   live = 0 (returning bytes come on top of live up to the return)

@@ -32,9 +32,30 @@ HEADER_ROWS = {
     "include/pudica/plan_cache.h": 1,
     "include/pudica/planner.h": 1,
     "include/pudica/peak_model.h": 1,
+    "include/pudica/plan_builder.h": 1,
+    "include/pudica/step_learner.h": 1,
     "include/pudica/controller.h": 2,
     "include/pudica/torch.h": 4,
 }
+
+# What a module shows to those above it, beside its headers in include/pudica; all else is private.
+FACES = {
+    "src/base": None,  # all of it
+    "emulated_device": ("cards.h",),
+    "plan_cache": ("plan_store.h", "region.h"),
+    "src/config": ("config.h", "json_text.h"),
+    "src/policy": ("policy_factory.h", "policy_spec.h"),
+    "src/inspect": ("field_reader.h", "http_client.h", "json.h", "json_values.h",
+                    "learned_shape.h", "model_view.h", "origin.h", "process_info.h",
+                    "recomputation.h", "recording_policy.h", "reporting_policy.h",
+                    "run_protocol.h", "socket_path.h", "socket_trust.h", "user_names.h"),
+    "src/cuda": ("bits_kernels.cu",),
+    # Of which src/cuda implements a part.
+    "src/torch": ("bits.h", "cuda_part.h", "device_clock.h", "forward_account.h", "gap_habit.h",
+                  "host_tier.h", "meter.h", "new_memory.h", "recorder.h"),
+}
+# Tests look inside; so do benchmarks.
+LOOK_INSIDE = ("tests", "bench")
 
 # Above the row alone: rows 4 differ in what they may use.
 HIGHEST_ROW_USED = {"src/cuda": 2}
@@ -100,6 +121,15 @@ def resolve(including, included, known):
     return None
 
 
+def is_private(including, included):
+    """Whether the header is one that its module keeps to itself."""
+    mine, theirs = folder_of(including), folder_of(included)
+    if theirs in (None, mine, "include/pudica", "tests") or mine in LOOK_INSIDE:
+        return False
+    shown = FACES.get(theirs, ())
+    return shown is not None and included[len(theirs) + 1:] not in shown
+
+
 def may_include(including, included):
     mine, theirs = folder_of(including), folder_of(included)
     if theirs is None or (mine == theirs and mine != "include/pudica"):
@@ -149,6 +179,9 @@ def layers(files):
                 if target and not may_include(file.path, target):
                     findings.append(f"{file.path}:{number}: layers: {target} (row "
                                     f"{row_of(target)}) is not above row {row_of(file.path)}")
+                elif target and is_private(file.path, target):
+                    findings.append(f"{file.path}:{number}: layers: {target} is private to "
+                                    f"{folder_of(target)}: see FACES in scripts/lib/tidy_layers.py")
             elif row_of(file.path) <= 2 and CLOCK.search(line.split("//")[0]):
                 findings.append(f"{file.path}:{number}: layers: rows 0-2 have no clock")
     return findings

@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "controller/class_model.h"
 #include "inspect/recomputation.h"
 
 namespace pudica::cli {
@@ -64,14 +63,13 @@ void StepStart::follow(const StepRecord& record) {
   known = true;
 }
 
-RecordedModel::RecordedModel(const ControllerOptions& options)
-    : store_([predictor = options.predictor] { return make_online_predictor(predictor); }) {}
+RecordedModel::RecordedModel(const ControllerOptions& options) : learner_(options.predictor) {}
 
 void RecordedModel::observe(const StepRecord& record) {
   ++steps_;
   start_.follow(record);
   base_bytes_ = std::max(base_bytes_, start_.base_bytes);
-  store_.settle({record.key, start_.base_bytes, record.budget_bytes, start_.gradients_present});
+  learner_.settle({record.key, start_.base_bytes, record.budget_bytes, start_.gradients_present});
   if (shapes_.size() < kMaxShapes) {
     shapes_.insert(record.key);
   } else {
@@ -80,10 +78,7 @@ void RecordedModel::observe(const StepRecord& record) {
   if (!record.profiles || record.profiles->segments.empty()) return;
   ++profiles_;
   structure_ = record.profiles->structure;
-  const ReleasedBytes released = [&](std::uint16_t layer_class, std::uint8_t variant) {
-    return released_by_full(store_, record.key, start_.gradients_present, layer_class, variant);
-  };
-  store_.observe(outcome_of(record), 0, released);
+  learner_.observe(outcome_of(record));
 }
 
 Result<StepModel> RecordedModel::at(const ShapeKey& shape, bool gradients_present) const {
@@ -91,11 +86,11 @@ Result<StepModel> RecordedModel::at(const ShapeKey& shape, bool gradients_presen
     return Error{ErrorCode::kUnavailable,
                  "the record holds no profile of a learning step, expected at least two"};
   }
-  StepModelRequest request;
+  CostsRequest request;
   request.shape = shape;
   request.gradients_present = gradients_present;
   request.lenient = true;
-  return build_step_model(store_, structure_, request);
+  return learner_.costs(structure_, request);
 }
 
 Result<StepCosts> RecordedModel::costs(const ShapeKey& shape, bool gradients_present) const {

@@ -7,12 +7,11 @@
 #include <set>
 #include <vector>
 
-#include "controller/segment_store.h"
-#include "controller/step_model.h"
 #include "inspect/json.h"
 #include "pudica/controller.h"
 #include "pudica/peak_model.h"
 #include "pudica/result.h"
+#include "pudica/step_learner.h"
 
 namespace pudica::cli {
 
@@ -58,7 +57,7 @@ class RecordedModel {
   [[nodiscard]] Result<Range> range() const;
 
  private:
-  SegmentStore store_;
+  StepLearner learner_;
   StepStructure structure_;
   std::set<ShapeKey> shapes_;
   StepStart start_;

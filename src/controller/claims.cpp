@@ -28,19 +28,20 @@ struct Difference {
 };
 
 // Layers alone: what is beside them may happen in a process's first step only.
-Difference difference_of(const SegmentStore& store, const StepOutcome& outcome, double fit_error) {
+Difference difference_of(const StepLearner& learner, const StepOutcome& outcome, double fit_error) {
   Difference out;
   for (const SegmentObservation& item : outcome.segments) {
     const bool of_layer =
         item.key.kind == SegmentKind::kForward || item.key.kind == SegmentKind::kBackward;
     if (!of_layer) continue;
     const SegmentSample& sample = item.behind_holder ? *item.behind_holder : item.sample;
-    const auto claim = store.predict(normalized(item.key), outcome.context.shape);
+    const auto claim = learner.segment(item.key, outcome.context.shape);
     if (!claim || !claim->fit || !claim->estimate.identified) continue;
     const std::int64_t off = std::max(std::abs(sample.peak_bytes - claim->estimate.peak_bytes),
                                       std::abs(sample.net_bytes - claim->estimate.net_bytes));
-    out.sums[normalized(item.key)].measured_bytes += sample.peak_bytes;
-    out.sums[normalized(item.key)].claimed_bytes += claim->estimate.peak_bytes;
+    Difference::Sums& sums = out.sums[item.key];
+    sums.measured_bytes += sample.peak_bytes;
+    sums.claimed_bytes += claim->estimate.peak_bytes;
     out.any =
         out.any || (off > kNoticeableBytes &&
                     static_cast<double>(off) > fit_error * static_cast<double>(sample.peak_bytes));
@@ -83,12 +84,12 @@ bool Claims::doubts_class(std::uint16_t layer_class, Mode mode) const {
          });
 }
 
-Claims::Verdict Claims::judge(const SegmentStore& store, const StepStructure& structure,
+Claims::Verdict Claims::judge(const StepLearner& learner, const StepStructure& structure,
                               const StepOutcome& outcome, std::optional<double> peak_error,
                               double fit_error) {
   const bool recorded = !outcome.segments.empty();
   if (!made_ || (!recorded && !peak_error)) return Verdict::kNothingSaid;
-  const Difference difference = difference_of(store, outcome, fit_error);
+  const Difference difference = difference_of(learner, outcome, fit_error);
   const double off = std::abs(peak_error.value_or(0));
   if (peak_error && off <= fit_error) proofs_ = std::min(proofs_ + 1, kStepsOfProof);
   contradicted_ = difference.any || (off > kOtherPeak && proofs_ < kStepsOfProof);

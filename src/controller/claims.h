@@ -7,9 +7,9 @@
 #include <tuple>
 #include <utility>
 
-#include "controller/segment_store.h"
 #include "pudica/plan.h"
 #include "pudica/policy.h"
+#include "pudica/step_learner.h"
 
 namespace pudica {
 
@@ -44,9 +44,9 @@ class Claims {
   // The latest step was not what the state says: the next is to be one of learning.
   [[nodiscard]] bool contradicted() const { return contradicted_; }
 
-  // Takes a step, before the store learns from it; `peak_error`: of its predicted peak, as a share,
+  // Takes a step, before the learner does from it; `peak_error`: of its predicted peak, as a share,
   // nullopt where nothing was predicted. Refuted: the state is to be dropped.
-  Verdict judge(const SegmentStore& store, const StepStructure& structure,
+  Verdict judge(const StepLearner& learner, const StepStructure& structure,
                 const StepOutcome& outcome, std::optional<double> peak_error, double fit_error);
 
  private:

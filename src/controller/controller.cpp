@@ -41,7 +41,7 @@ constexpr int kMostPassedOver = 5;
 ControllerImpl::ControllerImpl(const ControllerOptions& options)
     : options_(options),
       planner_(make_planner(options.planner)),
-      store_([predictor = options.predictor] { return make_online_predictor(predictor); }),
+      learner_(options.predictor),
       kinds_([this](std::uint8_t number) { return make_kind(number); }),
       kind_(&kinds_[0]),
       told_(kind_),
@@ -99,9 +99,9 @@ void ControllerImpl::begin_context(const StepContext& given) {
   most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
   note_base(context);
   if (claims_.begin_step()) margin_.reset();  // the errors of another process
-  const std::uint64_t version = store_.version();
-  store_.settle(context);
-  if (store_.version() != version) predictions_changed(step_ - 1);
+  const std::uint64_t version = learner_.version();
+  learner_.settle(context);
+  if (learner_.version() != version) predictions_changed(step_ - 1);
   apply_available(context.budget_bytes);
 }
 
@@ -126,7 +126,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   // With `keep` and `full` steps are planned already; selective modes are learned beside that.
   const bool menus_known = (on_menu(Mode::Kind::kKeep) && on_menu(Mode::Kind::kFull)) ||
                            kind_->menu_steps >= kMostMenuSteps ||
-                           !lacks_menu_modes(store_, kind_->structure, menus);
+                           !lacks_menu_modes(learner_, kind_->structure, menus);
   inputs.unmeasurable = kind_->unmeasured_steps >= kMostUnmeasured;
   inputs.fit = model.has_value() && model->fit && menus_known;
   if (model && !menus_known) inputs.unknown = "selective modes are being measured";
@@ -316,12 +316,17 @@ BuiltPlan ControllerImpl::best_plan(const StepKind& kind, PlanRequest request,
   const StepCosts& costs = model.upper;
   const std::int64_t room =
       (context.budget_bytes - context.base_bytes - request.margin_bytes).count();
+  const auto likely_peak = [&](const BuiltPlan& one) {
+    const std::int64_t predicted = step_peak_bytes(model.point, one.choice, one.plan.joined);
+    const std::int64_t least = kind.known_peaks.least(context, one.plan);
+    return kind.known_peaks.peak(context, one.plan).value_or(std::max(predicted, least));
+  };
   BuiltPlan built;
   int passed_over = 0;
   for (int attempt = 0; attempt <= kMostPassedOver; ++attempt) {
     BuiltPlan next = build_plan(*planner_, costs, request, warm);
     const bool beyond = kind.known_peaks.least(context, next.plan) > room;
-    if (!next.plan.feasible || beyond) tighten(next, costs, model.point, request, kind.known_peaks);
+    if (!next.plan.feasible || beyond) tighten(next, costs, model.point, request, likely_peak);
     const bool other = next.choice != built.choice || next.plan.joined != built.plan.joined;
     if (attempt > 0 && other) ++passed_over;
     built = std::move(next);
@@ -409,7 +414,7 @@ Bytes ControllerImpl::margin_at(Bytes budget_bytes) const {
 }
 
 Result<StepModel> ControllerImpl::model_of(const StepKind& kind, const StepContext& context) const {
-  StepModelRequest request;
+  CostsRequest request;
   request.shape = context.shape;
   request.step_kind = kind.number;
   request.gradients_present = context.gradients_present;
@@ -418,9 +423,11 @@ Result<StepModel> ControllerImpl::model_of(const StepKind& kind, const StepConte
   request.menu = options_.menu;
   request.host_bytes = options_.host_bytes;
   request.lenient = kind.learning_steps >= options_.warmup_max_steps;
-  request.claims = &claims_;
+  request.withholds = [this](std::uint16_t layer_class, Mode mode) {
+    return claims_.doubts_class(layer_class, mode);
+  };
   request.derives_kept = kind.learning_was_revoked && kind.learning_steps >= kPatientSteps;
-  return build_step_model(store_, kind.structure, request);
+  return learner_.costs(kind.structure, request);
 }
 
 bool ControllerImpl::on_menu(Mode::Kind kind) const { return is_on_menu(options_.menu, kind); }

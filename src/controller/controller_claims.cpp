@@ -47,7 +47,8 @@ StepDecision ControllerImpl::try_claims(BuiltPlan built, const StepModel& model,
 // They are not mixed.
 bool ControllerImpl::agrees_with_claims(const StepOutcome& outcome,
                                         std::optional<double> peak_error) {
-  switch (claims_.judge(store_, kind_->structure, outcome, peak_error, options_.warmup_fit_error)) {
+  switch (
+      claims_.judge(learner_, kind_->structure, outcome, peak_error, options_.warmup_fit_error)) {
     case Claims::Verdict::kRefuted:
       drop_claims();
       return true;
@@ -68,8 +69,7 @@ void ControllerImpl::drop_claims() {
   log_info("the learned state is dropped: step " + std::to_string(step_) +
            " needed something else than it says");
   claims_.drop();
-  store_ =
-      SegmentStore([predictor = options_.predictor] { return make_online_predictor(predictor); });
+  learner_.forget();
   for (const auto& kind : kinds_) kind->forget();
   margin_.reset();
   most_returning_bytes_ = Bytes(0);

@@ -15,11 +15,10 @@
 #include "controller/claims.h"
 #include "controller/margin.h"
 #include "controller/phase.h"
-#include "controller/plan_builder.h"
-#include "controller/segment_store.h"
 #include "controller/step_kinds.h"
-#include "controller/step_model.h"
 #include "pudica/controller.h"
+#include "pudica/plan_builder.h"
+#include "pudica/step_learner.h"
 
 namespace pudica {
 
@@ -140,7 +139,7 @@ class ControllerImpl final : public Controller {
 
   ControllerOptions options_;
   std::unique_ptr<Planner> planner_;
-  SegmentStore store_;
+  StepLearner learner_;
   StepKinds kinds_;
   StepKind* kind_;        // of the step under way, or of the latest
   StepKind* told_;        // of the structure that was told last

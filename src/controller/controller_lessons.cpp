@@ -78,7 +78,7 @@ StepDecision ControllerImpl::teach_step(const StepContext& context,
   const std::vector<Mode::Kind> plain = plain_menu();
   const bool of_all = model || plain.empty();
   plan.modes = learning_modes(
-      store_, kind_->structure,
+      learner_, kind_->structure,
       {context.gradients_present, of_all ? options_.menu : plain, planned, plan.default_mode});
   return publish(std::move(plan), {}, true);
 }

@@ -3,7 +3,6 @@
 #include <exception>
 #include <utility>
 
-#include "controller/class_model.h"
 #include "controller/controller_impl.h"
 
 namespace pudica {
@@ -30,9 +29,9 @@ void ControllerImpl::end_step(const StepOutcome& outcome) {
 void ControllerImpl::learn_times(const std::vector<SegmentTime>& times) {
   if (broken_) return;
   try {
-    const std::uint64_t version = store_.version();
-    store_.observe_times(times);
-    if (store_.version() != version) times_changed();
+    const std::uint64_t version = learner_.version();
+    learner_.observe_times(times);
+    if (learner_.version() != version) times_changed();
   } catch (const std::exception& failure) {
     stand_down(failure.what());
   }
@@ -70,9 +69,9 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (!known.segments.empty()) {
     learn(known);
   } else if (!outcome.recomputes.empty() || !outcome.forwards.empty()) {
-    const std::uint64_t version = store_.version();
-    store_.observe_times(outcome.context.shape, outcome.forwards, outcome.recomputes);
-    if (store_.version() != version) times_changed();
+    const std::uint64_t version = learner_.version();
+    learner_.observe_times(outcome.context.shape, outcome.forwards, outcome.recomputes);
+    if (learner_.version() != version) times_changed();
   }
 }
 
@@ -144,15 +143,11 @@ void ControllerImpl::note_peak(const StepOutcome& outcome) {
 
 void ControllerImpl::learn(const StepOutcome& outcome) {
   const ShapeKey& shape = outcome.context.shape;
-  const bool gradients = outcome.context.gradients_present;
-  const std::uint64_t version = store_.version();
+  const std::uint64_t version = learner_.version();
   const bool doubtful = kind_->doubtful_steps > 0;
   const bool drifted = std::exchange(kind_->judge_drift, false);
-  const auto released = [this, &shape, gradients](std::uint16_t layer_class, std::uint8_t variant) {
-    return released_by_full(store_, shape, gradients, layer_class, variant);
-  };
   const ObserveReport report =
-      store_.observe(outcome, doubtful ? options_.warmup_fit_error : 0.0, released);
+      learner_.observe(outcome, doubtful ? options_.warmup_fit_error : 0.0);
   if (report.observed == 0) return;
   ++kind_->recorded_steps;
   kind_->relearning = false;
@@ -168,7 +163,7 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
   } else if (drifted) {
     kind_->drift.drift_was_fruitless();
   }
-  if (store_.version() != version) predictions_changed(step_);
+  if (learner_.version() != version) predictions_changed(step_);
 }
 
 void ControllerImpl::remember_peak(const StepOutcome& outcome) {

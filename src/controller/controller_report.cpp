@@ -11,7 +11,7 @@
 
 #include "controller/controller_impl.h"
 #include "controller/learned_state.h"
-#include "controller/region.h"
+#include "plan_cache/region.h"
 
 namespace pudica {
 namespace {
@@ -195,16 +195,16 @@ ControllerSnapshot ControllerImpl::snapshot() const {
       std::ranges::move(plans, std::back_inserter(out.plans));
     }
   }
-  out.learned = store_.predictor().describe();
+  out.learned = learner_.describe();
   out.recent_peaks.assign(recent_peaks_.begin(), recent_peaks_.end());
   return out;
 }
 
 // For plans without accumulation: a region holds for the step it was planned for.
 void ControllerImpl::add_regions(const StepKind& kind, std::vector<CachedPlan>& plans) const {
-  if (regions_version_ != store_.version()) {
+  if (regions_version_ != learner_.version()) {
     regions_.clear();
-    regions_version_ = store_.version();
+    regions_version_ = learner_.version();
   }
   int made = 0;
   for (CachedPlan& entry : plans) {
@@ -328,7 +328,7 @@ std::string ControllerImpl::state_body() const {
   }
   out << std::setprecision(17);
   for (const double error : margin_.errors()) out << "error " << error << '\n';
-  out << "segments\n" << store_.serialize();
+  out << "segments\n" << learner_.serialize();
   return out.str();
 }
 
@@ -346,12 +346,9 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       if (!header.read(line, in, body.size())) return damaged(line);
       continue;
     }
-    SegmentStore store(
-        [predictor = options_.predictor] { return make_online_predictor(predictor); });
     const auto rest = static_cast<std::size_t>(in.tellg());
-    auto done = store.restore(rest <= body.size() ? body.substr(rest) : std::string());
+    auto done = learner_.restore(rest <= body.size() ? body.substr(rest) : std::string());
     if (!done) return done;
-    store_ = std::move(store);
     margin_ = Margin(options_.margin_revocation_rate);
     for (const double error : header.errors) margin_.add(error);
     if (!options_.trusts_restored_states) claims_.begin();

@@ -66,14 +66,14 @@ StepKind& ControllerImpl::kind_of(const StepStructure& structure) {
 StepKind& ControllerImpl::fresh_kind() {
   bool given_up = false;
   StepKind& kind = kinds_.fresh(*told_, given_up);
-  if (given_up) store_.forget_kind(kind.number);
+  if (given_up) learner_.forget_kind(kind.number);
   return kind;
 }
 
 // Its classes are another model's.
 void ControllerImpl::forget_kinds() {
   for (const auto& kind : kinds_) {
-    if (kind->number > 0) store_.forget_kind(kind->number);
+    if (kind->number > 0) learner_.forget_kind(kind->number);
   }
   StepStructure known = kinds_[0].structure;
   known.class_names = told_->structure.class_names;
@@ -101,7 +101,7 @@ void ControllerImpl::learn_first_apart(const StepOutcome& outcome) {
       continue;
     }
     first_apart_.insert(layer_class);
-    store_.forget_backwards(layer_class);
+    learner_.forget_backwards(layer_class);
     for (const auto& kind : kinds_) {
       set_first_apart(kind->structure);
       if (kind->passing) set_first_apart(*kind->passing);
@@ -249,11 +249,11 @@ void ControllerImpl::adopt(const StepStructure& structure) {
   const std::size_t named = std::min(old.class_names.size(), structure.class_names.size());
   for (std::size_t i = 0; i < named; ++i) {
     if (old.class_names[i] != structure.class_names[i]) {
-      store_.forget_class(static_cast<std::uint16_t>(i));
+      learner_.forget_class(static_cast<std::uint16_t>(i));
     }
   }
   const auto [before, after] = std::ranges::mismatch(old.layers, structure.layers);
-  store_.forget_gaps_from(kind_->number, static_cast<std::size_t>(before - old.layers.begin()));
+  learner_.forget_gaps_from(kind_->number, static_cast<std::size_t>(before - old.layers.begin()));
   kind_->plans.clear();
   kind_->begin_learning();
   kind_->relearning = true;
@@ -277,7 +277,7 @@ void ControllerImpl::take_menus(const StepStructure& old) {
     StepStructure::Menu& now = kind_->structure.menus[i];
     if (now.id == 0) now = before;
     if (now.id == before.id || !own.contains(static_cast<std::uint16_t>(i))) continue;
-    store_.forget_selective(static_cast<std::uint16_t>(i));
+    learner_.forget_selective(static_cast<std::uint16_t>(i));
     kind_->plans.clear();
     kind_->menu_steps = 0;
   }

@@ -17,27 +17,18 @@ struct Group {
 
 class Teacher {
  public:
-  Teacher(const SegmentStore& store, const LearningRequest& request)
-      : store_(store), request_(request) {}
+  Teacher(const StepLearner& learner, const LearningRequest& request)
+      : learner_(learner), request_(request) {}
 
   [[nodiscard]] bool teaches(Mode mode, std::uint16_t layer_class) const {
-    if (mode == Mode::full() && store_.refuses_full(layer_class)) return false;
+    if (mode == Mode::full() && learner_.refuses_full(layer_class)) return false;
     return is_on_menu(request_.menu, mode.kind);
   }
 
   // Distinct shapes at which a mode is known on layers of a group, forward and backward.
   [[nodiscard]] std::int64_t shapes(Group group, Mode mode) const {
-    std::int64_t most = 0;
-    for (const std::uint8_t variant : store_.variants(group.layer_class, mode)) {
-      if (SegmentKey::group_of(variant) != group.variant) continue;
-      auto backward = variant;
-      if (request_.gradients_present) backward |= SegmentKey::kGradientsPresent;
-      const SegmentKey forward_key{SegmentKind::kForward, group.layer_class, mode, variant};
-      const SegmentKey backward_key{SegmentKind::kBackward, group.layer_class, mode, backward};
-      most = std::max(most, std::min(store_.distinct_shapes(forward_key),
-                                     store_.distinct_shapes(backward_key)));
-    }
-    return most;
+    return learner_.shapes_measured(group.layer_class, group.variant, mode,
+                                    request_.gradients_present);
   }
 
   [[nodiscard]] bool lacks(Group group, Mode mode) const {
@@ -60,7 +51,7 @@ class Teacher {
   }
 
  private:
-  const SegmentStore& store_;
+  const StepLearner& learner_;
   const LearningRequest& request_;
 };
 
@@ -107,7 +98,7 @@ void teach_menu(const Teacher& teacher, Group group, const std::vector<Mode>& me
 
 }  // namespace
 
-std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure& structure,
+std::vector<Mode> learning_modes(const StepLearner& learner, const StepStructure& structure,
                                  const LearningRequest& request) {
   std::vector<Mode> modes(request.planned.begin(), request.planned.end());
   modes.resize(structure.layers.size(), request.default_mode);
@@ -118,7 +109,7 @@ std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure&
     groups[{layer.layer_class, SegmentKey::group_of(layer.variant)}].push_back(i);
     ++class_sizes[layer.layer_class];
   }
-  const Teacher teacher(store, request);
+  const Teacher teacher(learner, request);
   for (const auto& [name, layers] : groups) {
     const Group group{name.first, name.second};
     if (layers.size() == 1) {
@@ -144,9 +135,9 @@ std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure&
   return modes;
 }
 
-bool lacks_menu_modes(const SegmentStore& store, const StepStructure& structure,
+bool lacks_menu_modes(const StepLearner& learner, const StepStructure& structure,
                       const LearningRequest& request) {
-  const Teacher teacher(store, request);
+  const Teacher teacher(learner, request);
   std::map<std::pair<std::uint16_t, std::uint8_t>, std::size_t> sizes;
   std::map<std::uint16_t, std::size_t> class_sizes;
   for (const StepStructure::Layer& layer : structure.layers) {

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "controller/segment_store.h"
 #include "pudica/policy.h"
+#include "pudica/step_learner.h"
 
 namespace pudica {
 
@@ -19,11 +19,11 @@ struct LearningRequest {
 // Modes by layer that teach `keep`, `full` and the menu of every class while disturbing as few
 // layers as can be: one layer of each class (and of each variant with several layers) runs each
 // mode that was seen at fewer than two shapes. A class of a single layer alternates.
-std::vector<Mode> learning_modes(const SegmentStore& store, const StepStructure& structure,
+std::vector<Mode> learning_modes(const StepLearner& learner, const StepStructure& structure,
                                  const LearningRequest& request);
 
 // A selective mode of some class's menu was seen at fewer than two shapes.
-bool lacks_menu_modes(const SegmentStore& store, const StepStructure& structure,
+bool lacks_menu_modes(const StepLearner& learner, const StepStructure& structure,
                       const LearningRequest& request);
 
 }  // namespace pudica

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "pudica/peak_model.h"
+
 namespace pudica {
 namespace {
 

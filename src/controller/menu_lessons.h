@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "controller/step_model.h"
 #include "pudica/mode.h"
+#include "pudica/step_costs.h"
 
 namespace pudica {
 

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "controller/plan_builder.h"
-#include "controller/step_model.h"
+#include "pudica/plan_builder.h"
+#include "pudica/step_costs.h"
 
 namespace pudica {
 

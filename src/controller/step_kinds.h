@@ -15,8 +15,8 @@
 
 #include "controller/known_peaks.h"
 #include "controller/phase.h"
-#include "controller/plan_store.h"
 #include "controller/tight_shapes.h"
+#include "plan_cache/plan_store.h"
 #include "pudica/policy.h"
 
 namespace pudica {

@@ -4,12 +4,13 @@
 #include <cstdlib>
 #include <set>
 
+#include "pudica/step_learner.h"
+
 namespace pudica::daemon {
 namespace {
 
 // Models that differ by less are one model on two machines: what that is wrong by is revoked.
 constexpr double kContradictingShare = 0.1;
-constexpr std::int64_t kNoticeableBytes = 4096;
 constexpr std::size_t kMostShapes = 8;
 
 void add_shapes(const Controller& controller, std::set<ShapeKey>& shapes) {

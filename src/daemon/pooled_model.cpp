@@ -11,6 +11,7 @@
 #include "base/safe_text.h"
 #include "daemon/model_agreement.h"
 #include "pudica/peak_model.h"
+#include "pudica/step_learner.h"
 
 namespace pudica::daemon {
 namespace {
@@ -26,7 +27,6 @@ constexpr std::int32_t kMisfitsOfAnotherModel = 2;
 constexpr std::int32_t kMostMisfitsNeeded = 1 << 16;
 constexpr std::size_t kMostMisfitsKept = 4;
 // Differences below this are rounding of allocators, not another model.
-constexpr std::int64_t kNoticeableBytes = 4096;
 constexpr std::int32_t kMaxSkippedOptimizers = 3;
 // Runs whose own models contradict the known one.
 constexpr std::size_t kRunsThatTell = 2;

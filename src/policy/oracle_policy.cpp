@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "controller/plan_builder.h"
 #include "policy/fallback_plan.h"
 #include "policy/policies.h"
+#include "pudica/plan_builder.h"
 
 namespace pudica {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "controller/plan_builder.h"
 #include "policy/fallback_plan.h"
 #include "policy/policies.h"
+#include "pudica/plan_builder.h"
 
 namespace pudica {
 namespace {

@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "base/layer_order.h"
-#include "controller/class_model.h"
-#include "controller/segment_store.h"
-#include "controller/step_model.h"
+#include "pudica/step_learner.h"
 #include "train/profiling_policy.h"
 #include "train/spread_shapes.h"
 #include "train/statistics.h"
@@ -82,18 +80,18 @@ class Profiler {
     const std::vector<const Measured*>* largest = nullptr;
     for (const auto& [order, group] : groups) {
       if (largest == nullptr || group.size() > largest->size()) largest = &group;
-      const SegmentStore store = taught_by(group);
+      const StepLearner learner = taught_by(group);
       for (const Measured* one : group) {
-        if (auto done = add_costs(store, one->structure, one->shape, out); !done) {
+        if (auto done = add_costs(learner, one->structure, one->shape, out); !done) {
           return done.error();
         }
       }
     }
     if (largest == nullptr) return Error{ErrorCode::kUnavailable, "no step was measured"};
-    const SegmentStore store = taught_by(*largest);
+    const StepLearner learner = taught_by(*largest);
     for (const auto& [shape, batch] : shapes) {
       if (out.contains(shape)) continue;
-      const auto done = add_costs(store, largest->front()->structure, shape, out);
+      const auto done = add_costs(learner, largest->front()->structure, shape, out);
       if (!done) return done.error();
     }
     return out;
@@ -111,29 +109,26 @@ class Profiler {
     if (is_on_menu(options_.menu, Mode::Kind::kOffload)) modes.push_back(Mode::offload());
   }
 
-  [[nodiscard]] SegmentStore taught_by(const std::vector<const Measured*>& group) const {
-    SegmentStore store([this] { return make_online_predictor(options_.predictor); });
+  [[nodiscard]] StepLearner taught_by(const std::vector<const Measured*>& group) const {
+    StepLearner learner(options_.predictor);
     for (const Measured* one : group) {
-      const ReleasedBytes released = [&](std::uint16_t layer_class, std::uint8_t variant) {
-        return released_by_full(store, one->shape, false, layer_class, variant);
-      };
       for (const StepOutcome& outcome : one->outcomes) {
-        store.settle(outcome.context);
-        store.observe(outcome, /*forget_above=*/0, released);
+        learner.settle(outcome.context);
+        learner.observe(outcome);
       }
     }
-    if (!policy_.late.empty()) store.observe_times(policy_.late);
-    return store;
+    if (!policy_.late.empty()) learner.observe_times(policy_.late);
+    return learner;
   }
 
-  Result<void> add_costs(const SegmentStore& store, const StepStructure& structure,
+  Result<void> add_costs(const StepLearner& learner, const StepStructure& structure,
                          const ShapeKey& shape, std::map<ShapeKey, StepCosts>& out) const {
-    StepModelRequest request;
+    CostsRequest request;
     request.shape = shape;
     request.menu = options_.menu;
     request.host_bytes = options_.offload.host_bytes.count();
     request.lenient = true;
-    auto model = build_step_model(store, structure, request);
+    auto model = learner.costs(structure, request);
     if (!model) return model.error().with_context("profiling " + shape.to_string());
     out.emplace(shape, std::move(model->point));
     return {};

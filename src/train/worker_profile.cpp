@@ -4,10 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "controller/class_model.h"
-#include "controller/segment_store.h"
-#include "controller/step_model.h"
 #include "pudica/planner.h"
+#include "pudica/step_learner.h"
 #include "train/profiling_policy.h"
 
 namespace pudica::train {
@@ -15,21 +13,18 @@ namespace {
 
 Result<ShapeProfile> profile_shape(TrainingRun& run, ProfilingPolicy& policy, std::int64_t batch) {
   ShapeProfile profile;
-  SegmentStore store([] { return make_online_predictor(PredictorOptions{}); });
-  const ReleasedBytes released = [&](std::uint16_t layer_class, std::uint8_t variant) {
-    return released_by_full(store, policy.outcome.context.shape, false, layer_class, variant);
-  };
+  StepLearner learner(PredictorOptions{});
   for (const Mode mode : {Mode::full(), Mode::keep()}) {
     policy.mode = mode;
     run.step(batch);
-    store.observe(policy.outcome, 0, released);
+    learner.observe(policy.outcome);
     const Bytes peak = policy.outcome.peak_bytes;
     (mode == Mode::keep() ? profile.keep_all_peak_bytes : profile.full_peak_bytes) = peak;
   }
   profile.base_bytes = policy.outcome.context.base_bytes;
-  StepModelRequest request;
+  CostsRequest request;
   request.shape = policy.outcome.context.shape;
-  auto model = build_step_model(store, policy.structure, request);
+  auto model = learner.costs(policy.structure, request);
   if (!model) return model.error().with_context("profiling " + request.shape.to_string());
   profile.costs = std::move(model->point);
   return profile;

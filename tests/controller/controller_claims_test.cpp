@@ -117,12 +117,12 @@ TEST(Claims, WrongPeaksRefuteAStateWhoseLayersAreRight) {
 
 // Once a state has predicted as many steps as a warm-up has, another peak is drift.
 TEST(Claims, AStateThatHeldForLongIsNotRefutedByPeaks) {
-  const SegmentStore store([] { return make_online_predictor({}); });
+  const StepLearner learner(PredictorOptions{});
   const StepStructure structure;
   Claims claims;
   claims.begin();
   const auto judge = [&](bool peak) {
-    return claims.judge(store, structure, {}, peak ? 0.0 : 0.2, 0.01);
+    return claims.judge(learner, structure, {}, peak ? 0.0 : 0.2, 0.01);
   };
   EXPECT_EQ(judge(false), Claims::Verdict::kContradicts);
   for (int step = 0; step < 30; ++step) EXPECT_EQ(judge(true), Claims::Verdict::kAgrees);
@@ -135,19 +135,19 @@ TEST(Claims, AStateThatHeldForLongIsNotRefutedByPeaks) {
 // What the model that learned a state was wrong by is no contradiction: only steps of this run can
 // tell it, as they told the other.
 TEST(Claims, APeakThatIsALittleOffRefutesNothing) {
-  const SegmentStore store([] { return make_online_predictor({}); });
+  const StepLearner learner(PredictorOptions{});
   Claims claims;
   claims.begin();
   for (const double error : {0.02, -0.03, 0.04, 0.02, -0.04}) {
-    EXPECT_EQ(claims.judge(store, {}, {}, error, 0.01), Claims::Verdict::kAgrees) << error;
+    EXPECT_EQ(claims.judge(learner, {}, {}, error, 0.01), Claims::Verdict::kAgrees) << error;
   }
-  EXPECT_EQ(claims.judge(store, {}, {}, 0.06, 0.01), Claims::Verdict::kContradicts);
-  EXPECT_EQ(claims.judge(store, {}, {}, -0.06, 0.01), Claims::Verdict::kRefuted);
+  EXPECT_EQ(claims.judge(learner, {}, {}, 0.06, 0.01), Claims::Verdict::kContradicts);
+  EXPECT_EQ(claims.judge(learner, {}, {}, -0.06, 0.01), Claims::Verdict::kRefuted);
 }
 
 // One quantity that is wrong by a factor is enough, however much of the step is as it should be.
 TEST(Claims, WhatIsRightDoesNotHideWhatIsGrosslyWrong) {
-  SegmentStore store([] { return make_online_predictor({}); });
+  StepLearner learner(PredictorOptions{});
   const auto outcome_of = [](std::int64_t length, std::int64_t full_bytes) {
     StepOutcome outcome;
     outcome.context.shape = {8, length};
@@ -158,13 +158,12 @@ TEST(Claims, WhatIsRightDoesNotHideWhatIsGrosslyWrong) {
     }
     return outcome;
   };
-  const ReleasedBytes none = [](std::uint16_t, std::uint8_t) { return std::int64_t{0}; };
-  for (const std::int64_t length : {64, 96, 128}) store.observe(outcome_of(length, 2700), 0, none);
+  for (const std::int64_t length : {64, 96, 128}) learner.observe(outcome_of(length, 2700));
   Claims claims;
   claims.begin();
-  EXPECT_EQ(claims.judge(store, {}, outcome_of(80, 1000), {}, 0.01), Claims::Verdict::kRefuted);
+  EXPECT_EQ(claims.judge(learner, {}, outcome_of(80, 1000), {}, 0.01), Claims::Verdict::kRefuted);
   claims.begin();
-  EXPECT_EQ(claims.judge(store, {}, outcome_of(80, 2700), {}, 0.01), Claims::Verdict::kAgrees);
+  EXPECT_EQ(claims.judge(learner, {}, outcome_of(80, 2700), {}, 0.01), Claims::Verdict::kAgrees);
 }
 
 // What only some modes of a state claim is found out when they are first used.

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "controller/plan_builder.h"
 #include "pudica/controller.h"
+#include "pudica/plan_builder.h"
 #include "support/synthetic_model.h"
 
 namespace pudica::testing {

@@ -7,8 +7,8 @@
 namespace pudica::testing {
 namespace {
 
-SegmentStore fake_store() {
-  return SegmentStore([] { return std::make_unique<FakePredictor>(); });
+StepLearner fake_learner() {
+  return StepLearner([] { return std::make_unique<FakePredictor>(); });
 }
 
 StepStructure layers_of(const std::vector<std::uint16_t>& classes) {
@@ -18,13 +18,13 @@ StepStructure layers_of(const std::vector<std::uint16_t>& classes) {
 }
 
 // A step at `length` in which layers of a class ran in a mode.
-void teach(SegmentStore& store, std::int64_t length, std::uint16_t layer_class, Mode mode) {
+void teach(StepLearner& learner, std::int64_t length, std::uint16_t layer_class, Mode mode) {
   StepOutcome outcome;
   outcome.context.shape = ShapeKey{1, length};
   for (const SegmentKind kind : {SegmentKind::kForward, SegmentKind::kBackward}) {
     outcome.segments.push_back({{kind, layer_class, mode, 0}, -1, {{}, 1, 1, 0}});
   }
-  store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return std::int64_t{0}; });
+  learner.observe(outcome);
 }
 
 std::vector<Mode> modes_of(const std::string& letters) {
@@ -34,52 +34,52 @@ std::vector<Mode> modes_of(const std::string& letters) {
 }
 
 TEST(LearningPlan, TeachesFullOnTheFirstLayerOfEachClass) {
-  const SegmentStore store = fake_store();
-  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("fkkfkk"));
+  const StepLearner learner = fake_learner();
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("fkkfkk"));
 }
 
 TEST(LearningPlan, StopsTeachingAClassThatIsKnown) {
-  SegmentStore store = fake_store();
+  StepLearner learner = fake_learner();
   for (const Mode mode : {Mode::keep(), Mode::full()}) {
-    teach(store, 8, 0, mode);
-    teach(store, 9, 0, mode);
+    teach(learner, 8, 0, mode);
+    teach(learner, 9, 0, mode);
   }
-  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("kkkfkk"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("kkkfkk"));
 }
 
 TEST(LearningPlan, AClassOfOneLayerAlternates) {
-  SegmentStore store = fake_store();
+  StepLearner learner = fake_learner();
   const StepStructure one = layers_of({0});
   std::string seen;
   for (std::int64_t length = 1; length <= 5; ++length) {
-    const auto modes = learning_modes(store, one, {});
+    const auto modes = learning_modes(learner, one, {});
     seen += modes[0] == Mode::full() ? 'f' : 'k';
-    teach(store, length, 0, modes[0]);
+    teach(learner, length, 0, modes[0]);
   }
   EXPECT_EQ(seen, "fkfkk");
 }
 
 TEST(LearningPlan, AClassOfOneLayerLearnsItsMenuLast) {
-  SegmentStore store = fake_store();
+  StepLearner learner = fake_learner();
   StepStructure one = layers_of({0});
   one.menus = {{7, {"a", "b"}}};
   std::string seen;
   for (std::int64_t length = 1; length <= 9; ++length) {
-    const Mode mode = learning_modes(store, one, {})[0];
+    const Mode mode = learning_modes(learner, one, {})[0];
     seen += mode == Mode::full()   ? 'f'
             : mode == Mode::keep() ? 'k'
                                    : static_cast<char>('0' + mode.step);
-    teach(store, length, 0, mode);
+    teach(learner, length, 0, mode);
   }
   EXPECT_EQ(seen, "fkfk0101k");
 }
 
 // A layer that would run `full` does not take a selective mode, which holds more.
 TEST(LearningPlan, TheMenuIsTaughtInLayersThatWouldBeKept) {
-  SegmentStore store = fake_store();
+  StepLearner learner = fake_learner();
   for (const Mode mode : {Mode::keep(), Mode::full()}) {
-    teach(store, 8, 0, mode);
-    teach(store, 9, 0, mode);
+    teach(learner, 8, 0, mode);
+    teach(learner, 9, 0, mode);
   }
   StepStructure layers = layers_of({0, 0, 0, 0});
   layers.menus = {{7, {"a", "b", "c"}}};
@@ -88,59 +88,59 @@ TEST(LearningPlan, TheMenuIsTaughtInLayersThatWouldBeKept) {
   request.planned = planned;
   const std::vector<Mode> expected{Mode::full(), Mode::full(), Mode::selective(0),
                                    Mode::selective(1)};
-  EXPECT_EQ(learning_modes(store, layers, request), expected);
+  EXPECT_EQ(learning_modes(learner, layers, request), expected);
 }
 
 TEST(LearningPlan, ShelteredTeachesKeep) {
-  const SegmentStore store = fake_store();
+  const StepLearner learner = fake_learner();
   LearningRequest request;
   request.default_mode = Mode::full();
-  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 0}), request), modes_of("kfff"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0}), request), modes_of("kfff"));
 }
 
 TEST(LearningPlan, KeepsToThePlanBesidesTeaching) {
-  SegmentStore store = fake_store();
+  StepLearner learner = fake_learner();
   const auto planned = modes_of("kffff");
   LearningRequest request;
   request.planned = planned;
-  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 0, 0}), request), planned);
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0, 0}), request), planned);
   const auto all = modes_of("fffff");
   request.planned = all;
-  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0, 0, 0}), request), modes_of("kffff"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0, 0}), request), modes_of("kffff"));
 }
 
 TEST(LearningPlan, KeepsToTheMenu) {
-  const SegmentStore store = fake_store();
+  const StepLearner learner = fake_learner();
   const std::vector<Mode::Kind> menu{Mode::Kind::kKeep};
   LearningRequest request;
   request.menu = menu;
-  EXPECT_EQ(learning_modes(store, layers_of({0, 0, 0}), request), modes_of("kkk"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0}), request), modes_of("kkk"));
 }
 
 TEST(LearningPlan, TeachesVariantsThatHaveSeveralLayers) {
-  const SegmentStore store = fake_store();
+  const StepLearner learner = fake_learner();
   StepStructure layers = layers_of({0, 0, 0, 0, 0});
   layers.layers[0].variant = layers.layers[1].variant = SegmentKey::kNoInputGradient;
   layers.layers[4].variant = SegmentKey::kLastOfClass;
-  EXPECT_EQ(learning_modes(store, layers, {}), modes_of("fkfkk"));
+  EXPECT_EQ(learning_modes(learner, layers, {}), modes_of("fkfkk"));
 }
 
 TEST(LearningPlan, TeachesOffloadWhereTheMenuNamesIt) {
-  SegmentStore store = fake_store();
+  StepLearner learner = fake_learner();
   const std::vector<Mode::Kind> menu{Mode::Kind::kKeep, Mode::Kind::kOffload, Mode::Kind::kFull};
   LearningRequest request;
   request.menu = menu;
   const StepStructure structure = layers_of({0, 0, 0});
-  EXPECT_EQ(learning_modes(store, structure, request),
+  EXPECT_EQ(learning_modes(learner, structure, request),
             (std::vector<Mode>{Mode::full(), Mode::keep(), Mode::offload()}));
-  EXPECT_TRUE(lacks_menu_modes(store, structure, request));
-  EXPECT_FALSE(lacks_menu_modes(store, structure, {})) << "not on the usual menu";
+  EXPECT_TRUE(lacks_menu_modes(learner, structure, request));
+  EXPECT_FALSE(lacks_menu_modes(learner, structure, {})) << "not on the usual menu";
   for (const std::int64_t length : {8, 9}) {
     for (const Mode mode : {Mode::keep(), Mode::full(), Mode::offload()}) {
-      teach(store, length, 0, mode);
+      teach(learner, length, 0, mode);
     }
   }
-  EXPECT_FALSE(lacks_menu_modes(store, structure, request));
+  EXPECT_FALSE(lacks_menu_modes(learner, structure, request));
 }
 
 }  // namespace

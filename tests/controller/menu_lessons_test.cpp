@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "pudica/peak_model.h"
+
 namespace pudica::testing {
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "predictor/monomials.h"
+#include "predictor/bytes/monomials.h"
 #include "predictor/synthetic.h"
 #include "pudica/predictor.h"
 

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "predictor/least_squares.h"
-#include "predictor/monomials.h"
+#include "predictor/bytes/least_squares.h"
+#include "predictor/bytes/monomials.h"
 #include "predictor/synthetic.h"
 #include "pudica/predictor.h"
 

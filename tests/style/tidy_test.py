@@ -62,14 +62,15 @@ def test_libraries_by_layer(tree, path, include, allowed):
 
 
 @pytest.mark.parametrize("path, target, allowed", [
-    ("src/controller/phase.h", "predictor/fit.h", True),
+    ("src/controller/phase.h", "plan_cache/region.h", True),
+    ("src/controller/phase.h", "include/pudica/step_learner.h", True),
     ("predictor/fit.h", "plan_cache/lru.h", False),
     ("src/planner/table.h", "src/controller/phase.h", False),
     ("src/planner/table.h", "src/planner/cells.h", True),
     ("src/config/config.h", "src/policy/static.h", False),
-    ("src/torch/hooks.h", "src/policy/static.h", True),
+    ("src/torch/hooks.h", "src/policy/policy_spec.h", True),
     ("src/cuda/probe.h", "src/policy/static.h", False),
-    ("src/train/job.h", "src/torch/hooks.h", True),
+    ("src/train/job.h", "include/pudica/torch.h", True),
     ("src/base/check.h", "include/pudica/bytes.h", True),
     ("src/base/check.h", "include/pudica/planner.h", False),
     ("predictor/fit.h", "include/pudica/predictor.h", True),
@@ -83,6 +84,26 @@ def test_includes_by_layer(tree, path, target, allowed):
     findings = tree({path: header(f'#include "{included}"\n'), target: header(),
                      "CMakeLists.txt": named(path, target)})
     assert [f"{path}:3: layers" in finding for finding in findings] == ([] if allowed else [True])
+
+
+@pytest.mark.parametrize("path, target, allowed", [
+    ("src/controller/phase.h", "predictor/step/store.h", False),
+    ("src/policy/oracle.h", "src/controller/phase.h", False),
+    ("src/train/job.h", "src/torch/hooks.h", False),
+    ("python/native/handle.h", "src/torch/hooks.h", False),
+    ("src/train/job.h", "src/policy/policy_spec.h", True),
+    ("src/daemon/api.h", "src/base/log.h", True),
+    ("src/cuda/meter.h", "src/torch/meter.h", True),
+    ("src/cuda/meter.h", "src/torch/hooks.h", False),
+    ("src/controller/phase.h", "src/controller/margin.h", True),
+    ("tests/predictor/store.h", "predictor/step/store.h", True),
+    ("bench/plan.h", "src/planner/table.h", True),
+])
+def test_headers_that_a_module_keeps_to_itself(tree, path, target, allowed):
+    included = target.removeprefix("src/")
+    findings = tree({path: header(f'#include "{included}"\n'), target: header(),
+                     "CMakeLists.txt": named(path, target)})
+    assert ["is private to" in finding for finding in findings] == ([] if allowed else [True])
 
 
 def test_core_has_no_clock(tree):

@@ -1,0 +1,52 @@
+// Reads the exact size of one allocation as a function of the shape, from its sizes at several
+// shapes. Tensor sizes are integers times products of dimensions, so few shapes are enough.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "predictor/bytes/monomials.h"
+
+namespace pudica::predictor {
+
+// ceil(coefficient * m + second_coefficient * n, divided by `denominator`), rounded up to
+// `granularity_bytes`; m and n are monomials of the shape. A pure form has no second term.
+struct Form {
+  static constexpr std::uint8_t kNoTerm = 0xff;
+
+  std::uint8_t monomial = 0;
+  std::uint8_t second = kNoTerm;
+  std::int64_t coefficient = 0;
+  std::int64_t second_coefficient = 0;
+  std::int64_t denominator = 1;  // 8 for masks held as bits
+  std::int64_t granularity_bytes = 1;
+
+  bool operator==(const Form&) const = default;
+  // Bytes in [0, kLargestValue] at the monomial values of a shape.
+  [[nodiscard]] std::int64_t evaluate(std::span<const std::int64_t> monomials) const;
+};
+
+// The sizes of one event at several shapes, and the monomials there: one row a shape.
+struct SizeSamples {
+  std::span<const std::int64_t> monomials;  // row-major, sizes.size() rows
+  std::size_t columns = 0;                  // monomials a row
+  std::span<const std::int64_t> sizes;      // > 0
+  std::int64_t granularity_bytes = 1;
+
+  [[nodiscard]] std::span<const std::int64_t> row(std::size_t index) const {
+    return monomials.subspan(index * columns, columns);
+  }
+};
+
+// Forms with one term that give every size, in order of preference. The first form of a monomial
+// is its point estimate; the range that rounding leaves to a coefficient follows at the end.
+// Sizes that are whole bytes of bits are tried when no form in bytes agrees.
+std::vector<Form> match_one_term(const SizeSamples& samples);
+
+// Forms with two terms that give every size: constant plus a term; from three shapes on any two.
+// At least two shapes are required for a result.
+std::vector<Form> match_two_terms(const SizeSamples& samples);
+
+}  // namespace pudica::predictor

@@ -1,0 +1,219 @@
+#include "predictor/bytes/exact_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <tuple>
+#include <unordered_map>
+
+namespace pudica::predictor {
+namespace {
+
+// Where sizes are rounded up, small blocks stay ambiguous for good: a difference this small
+// beside the whole does not make a prediction doubtful.
+constexpr double kNegligibleShare = 1e-3;
+// And blocks of unlike forms can share their rounded sizes at all shapes seen; taking one for the
+// other is wrong by a few granules.
+constexpr std::int64_t kRoundingSlackGranules = 8;
+
+std::int64_t to_bytes(double value) {
+  if (!(value > 0)) return 0;
+  return std::llround(std::min(value, static_cast<double>(kLargestValue)));
+}
+
+struct SizesHash {
+  std::size_t operator()(const std::vector<std::int64_t>& sizes) const {
+    std::uint64_t state = 0x9e3779b97f4a7c15ULL;
+    for (const std::int64_t size : sizes) {
+      state = (state ^ static_cast<std::uint64_t>(size)) * 0xff51afd7ed558ccdULL;
+      state ^= state >> 32U;
+    }
+    return static_cast<std::size_t>(state);
+  }
+};
+
+// One log: the first volume that divides the size comes before everything else.
+void prefer_volume(std::vector<Form>& forms, const MonomialBasis& basis) {
+  const auto linear = std::ranges::find_if(forms, [&](const Form& form) {
+    return form.monomial >= 1 && form.monomial <= basis.linear_count() && form.denominator == 1;
+  });
+  if (linear != forms.end()) std::rotate(forms.begin(), linear, linear + 1);
+}
+
+}  // namespace
+
+ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
+                                            std::span<const EventLog> logs,
+                                            const ExactModelOptions& options) {
+  EventSize size;
+  for (std::size_t i = 0; i < logs.size(); ++i) {
+    if (samples.sizes[i] <= size.largest_bytes) continue;
+    size.largest_bytes = samples.sizes[i];
+    size.volume_of_largest = logs[i].volume;
+  }
+  size.forms = match_one_term(samples);
+  if (logs.size() == 1) {
+    if (options.single_shape == SingleShapeRule::kConstant) size.forms.resize(1);
+    if (options.single_shape == SingleShapeRule::kProportional) {
+      prefer_volume(size.forms, *options.basis);
+    }
+    return size;
+  }
+  if (size.forms.empty()) {
+    size.forms = match_two_terms(samples);
+    size.is_weak = !size.forms.empty() && logs.size() == 2;
+  }
+  if (size.forms.empty()) {
+    size.fit = LinearFit::fit({.monomials = samples.monomials,
+                               .columns = samples.columns,
+                               .values = samples.sizes,
+                               .tolerance = static_cast<double>(options.granularity_bytes)});
+  }
+  return size;
+}
+
+ExactModel ExactModel::build(std::span<const EventLog> logs, const ExactModelOptions& options) {
+  ExactModel model;
+  model.columns_ = options.basis->size();
+  if (options.granularity_bytes > 1) {
+    model.rounding_slack_bytes_ = kRoundingSlackGranules * options.granularity_bytes;
+  }
+  std::vector<std::int64_t> monomials;
+  for (const EventLog& log : logs) {
+    monomials.insert(monomials.end(), log.monomials.begin(), log.monomials.end());
+  }
+  SizeSamples samples{.monomials = monomials,
+                      .columns = model.columns_,
+                      .sizes = {},
+                      .granularity_bytes = options.granularity_bytes};
+  std::unordered_map<std::vector<std::int64_t>, std::uint32_t, SizesHash> known;
+  std::vector<std::int64_t> sizes(logs.size());
+  const std::size_t events = logs.front().deltas.size();
+  model.program_.reserve(events);
+  for (std::size_t event = 0; event < events; ++event) {
+    for (std::size_t i = 0; i < logs.size(); ++i) sizes[i] = std::abs(logs[i].deltas[event]);
+    const auto next = static_cast<std::uint32_t>(model.sizes_.size());
+    const auto [entry, is_new] = known.try_emplace(sizes, next);
+    if (is_new) {
+      samples.sizes = sizes;
+      model.sizes_.push_back(read_size(samples, logs, options));
+      const EventSize& size = model.sizes_.back();
+      if (size.forms.size() != 1 || size.is_weak) model.doubtful_.push_back(next);
+      model.interpolates_ = model.interpolates_ || size.forms.empty();
+    }
+    model.add_event(entry->second, logs.front().deltas[event]);
+  }
+  model.own_blocks_ = {};
+  model.scratch_.resize(model.sizes_.size() * kRoles);
+  return model;
+}
+
+void ExactModel::add_event(std::uint32_t size, std::int64_t sign) {
+  own_blocks_.resize(sizes_.size());
+  Role role = Role::kAllocate;
+  if (sign > 0) {
+    ++own_blocks_[size];
+  } else if (own_blocks_[size] > 0) {
+    --own_blocks_[size];
+    role = Role::kFreeOwn;
+  } else {
+    role = Role::kFreeOlder;
+  }
+  program_.push_back(size * kRoles + static_cast<std::uint32_t>(role));
+}
+
+std::int64_t ExactModel::point(const EventSize& size, std::span<const std::int64_t> monomials) {
+  if (!size.forms.empty()) return size.forms.front().evaluate(monomials);
+  return to_bytes(size.fit->value(monomials));
+}
+
+ExactModel::SizeRange ExactModel::range(const EventSize& size,
+                                        std::span<const std::int64_t> monomials, double volume) {
+  SizeRange range{kLargestValue, 0};
+  for (const Form& form : size.forms) {
+    const std::int64_t bytes = form.evaluate(monomials);
+    range.low = std::min(range.low, bytes);
+    range.high = std::max(range.high, bytes);
+  }
+  if (size.fit) {
+    const double slack = size.fit->slack(monomials);
+    range.low = size.fit->is_tested() ? to_bytes(size.fit->value(monomials) - slack) : 0;
+    range.high = to_bytes(size.fit->value(monomials) + slack);
+  }
+  const bool untested = size.fit && !size.fit->is_tested();
+  if (untested || size.is_weak) {
+    const double growth = std::max(1.0, volume / size.volume_of_largest);
+    const auto scaled = to_bytes(static_cast<double>(size.largest_bytes) * growth);
+    range.high = std::max(range.high, scaled);
+  }
+  return range;
+}
+
+void ExactModel::set_size(std::uint32_t size, const SizeRange& range) const {
+  std::int64_t* roles = &scratch_[static_cast<std::size_t>(size) * kRoles];
+  roles[static_cast<std::size_t>(Role::kAllocate)] = range.high;
+  // A block of the segment's own is freed with the size it was allocated with. (Where an older
+  // block is freed while an own block of that size lives, the two are taken for each other.)
+  roles[static_cast<std::size_t>(Role::kFreeOwn)] = -range.high;
+  roles[static_cast<std::size_t>(Role::kFreeOlder)] = -range.low;
+}
+
+std::pair<std::int64_t, std::int64_t> ExactModel::run_program() const {
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  const std::int64_t* values = scratch_.data();
+  for (const std::uint32_t code : program_) {
+    live += values[code];
+    peak = std::max(peak, live);
+  }
+  return {live, peak};
+}
+
+ExactEstimate ExactModel::predict(std::span<const std::int64_t> monomials, double volume) const {
+  for (std::uint32_t i = 0; i < sizes_.size(); ++i) {
+    const std::int64_t bytes = point(sizes_[i], monomials);
+    set_size(i, {bytes, bytes});
+  }
+  ExactEstimate estimate;
+  std::tie(estimate.net_bytes, estimate.peak_bytes) = run_program();
+  estimate.net_upper_bytes = estimate.net_bytes;
+  estimate.peak_upper_bytes = estimate.peak_bytes;
+  estimate.identified = true;
+  bool differs = false;
+  for (const std::uint32_t i : doubtful_) {
+    const SizeRange sizes = range(sizes_[i], monomials, volume);
+    differs = differs || sizes.low != sizes.high;
+    set_size(i, sizes);
+  }
+  if (!differs) return estimate;
+  const auto [net, peak] = run_program();
+  const std::int64_t slack = rounding_slack_bytes_;
+  estimate.net_upper_bytes = std::max(net, estimate.net_bytes) + slack;
+  estimate.peak_upper_bytes = std::max(peak, estimate.peak_bytes) + slack;
+  estimate.identified = false;
+  if (slack > 0 || interpolates_) {
+    for (const std::uint32_t i : doubtful_) {
+      const SizeRange sizes = range(sizes_[i], monomials, volume);
+      set_size(i, {sizes.high, sizes.low});
+    }
+    const auto [net_lower, peak_lower] = run_program();
+    const std::int64_t doubt = std::max(net - net_lower, peak - peak_lower);
+    estimate.identified =
+        static_cast<double>(doubt) <= kNegligibleShare * static_cast<double>(estimate.peak_bytes);
+  }
+  return estimate;
+}
+
+bool ExactModel::confirms(const EventLog& log) const {
+  if (!doubtful_.empty() || log.deltas.size() != program_.size()) return false;
+  for (std::uint32_t i = 0; i < sizes_.size(); ++i) {
+    const std::int64_t bytes = point(sizes_[i], log.monomials);
+    set_size(i, {bytes, bytes});
+  }
+  for (std::size_t i = 0; i < program_.size(); ++i) {
+    if (scratch_[program_[i]] != log.deltas[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace pudica::predictor

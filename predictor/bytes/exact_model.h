@@ -1,0 +1,110 @@
+// The exact model of a segment: its allocations and frees, event by event, as functions of the
+// shape. Net and peak are the running sum and its maximum, so the terms of the maximum are learned
+// apart and extrapolate exactly, which a fit of the peak itself cannot: the peak of explicit
+// attention is a maximum of polynomials.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "predictor/bytes/event_fit.h"
+#include "predictor/bytes/least_squares.h"
+#include "predictor/bytes/monomials.h"
+
+namespace pudica::predictor {
+
+// The log of one segment at one shape.
+struct EventLog {
+  std::span<const std::int64_t> deltas;     // signed, none zero
+  std::span<const std::int64_t> monomials;  // at the log's shape
+  double volume = 1;                        // of the log's shape
+};
+
+// How to read a single log, where nothing tells how a size moves with the shape.
+enum class SingleShapeRule : std::uint8_t {
+  kProportional,  // to the volume, where it divides the size
+  kConstant,
+};
+
+struct ExactModelOptions {
+  const MonomialBasis* basis = nullptr;  // of the logs' shapes
+  std::int64_t granularity_bytes = 1;
+  SingleShapeRule single_shape = SingleShapeRule::kProportional;
+};
+
+// Upper bounds take every size at the largest of its readings, and frees of older blocks at the
+// smallest. They assume that unlike blocks do not share their sizes at all shapes seen.
+struct ExactEstimate {
+  std::int64_t net_bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t net_upper_bytes = 0;
+  std::int64_t peak_upper_bytes = 0;
+  bool identified = false;
+};
+
+// One row a prefix of the log that can be the peak, or the single row of the net bytes.
+struct PolynomialRows {
+  std::vector<std::uint8_t> monomials;
+  std::vector<std::vector<double>> coefficients;
+};
+
+// Compiled from logs with equal signs. Owns all it needs. Not thread-safe: predict() keeps scratch.
+class ExactModel {
+ public:
+  // Requires: at least one log; all with the same signs in the same order.
+  static ExactModel build(std::span<const EventLog> logs, const ExactModelOptions& options);
+
+  [[nodiscard]] ExactEstimate predict(std::span<const std::int64_t> monomials, double volume) const;
+  // True if the model gives each of these deltas and more shapes would not sharpen it.
+  [[nodiscard]] bool confirms(const EventLog& log) const;
+  // True if some event follows no form and is interpolated.
+  [[nodiscard]] bool interpolates() const { return interpolates_; }
+
+  [[nodiscard]] PolynomialRows describe_net() const;
+  // The distinct prefixes that are the peak at one of the shapes given, at most `most` of them.
+  [[nodiscard]] PolynomialRows describe_peak(
+      std::span<const std::vector<std::int64_t>> monomials_of_shapes, std::size_t most) const;
+
+ private:
+  // The size that one or several events share.
+  struct EventSize {
+    std::vector<Form> forms;         // in order of preference; empty: interpolated
+    std::optional<LinearFit> fit;    // of an interpolated size
+    bool is_weak = false;            // two terms read from two shapes
+    std::int64_t largest_bytes = 0;  // seen
+    double volume_of_largest = 1;
+  };
+  struct SizeRange {
+    std::int64_t low = 0;
+    std::int64_t high = 0;
+  };
+  // How the program names a size: an allocation, the free of a block of the segment's own, or
+  // the free of an older block.
+  enum class Role : std::uint8_t { kAllocate, kFreeOwn, kFreeOlder };
+  static constexpr std::uint32_t kRoles = 3;
+
+  static EventSize read_size(const SizeSamples& samples, std::span<const EventLog> logs,
+                             const ExactModelOptions& options);
+  void add_event(std::uint32_t size, std::int64_t sign);
+  static std::int64_t point(const EventSize& size, std::span<const std::int64_t> monomials);
+  static SizeRange range(const EventSize& size, std::span<const std::int64_t> monomials,
+                         double volume);
+  void set_size(std::uint32_t size, const SizeRange& range) const;
+  // Net and peak of the program over scratch_.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> run_program() const;
+  [[nodiscard]] std::vector<double> polynomial(const EventSize& size) const;
+  void add_polynomial(std::uint32_t code, std::vector<double>& sum) const;
+
+  std::vector<EventSize> sizes_;
+  std::vector<std::uint32_t> program_;    // size * kRoles + role, in order
+  std::vector<std::int64_t> own_blocks_;  // while building: live blocks of each size
+  mutable std::vector<std::int64_t> scratch_;
+  std::vector<std::uint32_t> doubtful_;  // sizes with more than one reading
+  std::size_t columns_ = 0;
+  std::int64_t rounding_slack_bytes_ = 0;  // of upper bounds, where sizes are rounded up
+  bool interpolates_ = false;
+};
+
+}  // namespace pudica::predictor

@@ -1,0 +1,88 @@
+#include "predictor/bytes/monomials.h"
+
+#include <algorithm>
+
+namespace pudica::predictor {
+namespace {
+
+std::int64_t saturated_product(std::int64_t left, std::int64_t right) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(left, right, &product)) return kLargestValue;
+  return std::min(product, kLargestValue);
+}
+
+}  // namespace
+
+MonomialBasis::MonomialBasis(std::size_t dimensions) : dimensions_(dimensions) {
+  factors_.push_back({kOne, kOne, kOne});
+  if (dimensions == 0) return;
+  if (dimensions == 1) {
+    factors_.push_back({0, kOne, kOne});
+    factors_.push_back({0, 0, kOne});
+    linear_count_ = 1;
+    time_count_ = 3;
+    return;
+  }
+  linear_count_ = dimensions - 1;
+  add_products(0);
+  time_count_ = factors_.size();
+  factors_.push_back({0, kOne, kOne});
+  add_products(kOne);
+}
+
+void MonomialBasis::add_products(std::uint8_t leading) {
+  const auto count = static_cast<std::uint8_t>(dimensions_);
+  for (std::uint8_t i = 1; i < count; ++i) factors_.push_back({leading, i, kOne});
+  for (std::uint8_t i = 1; i < count; ++i) {
+    for (std::uint8_t j = i + 1; j < count; ++j) factors_.push_back({leading, i, j});
+  }
+  for (std::uint8_t i = 1; i < count; ++i) factors_.push_back({leading, i, i});
+}
+
+const MonomialBasis& MonomialBasis::of(std::size_t dimensions) {
+  static const auto all = [] {
+    std::vector<MonomialBasis> bases;
+    for (std::size_t n = 0; n <= ShapeKey::kMaxDimensions; ++n) bases.emplace_back(n);
+    return bases;
+  }();
+  return all.at(dimensions);
+}
+
+void MonomialBasis::evaluate(const ShapeKey& shape, std::span<std::int64_t> values) const {
+  std::array<std::int64_t, ShapeKey::kMaxDimensions + 1> sizes{};
+  sizes.fill(1);
+  for (std::size_t i = 0; i < std::min(shape.size(), dimensions_); ++i) {
+    sizes[i] = std::clamp<std::int64_t>(shape[i], 1, kLargestValue);
+  }
+  for (std::size_t i = 0; i < factors_.size(); ++i) {
+    const Factors& f = factors_[i];
+    values[i] = saturated_product(saturated_product(sizes[f[0]], sizes[f[1]]), sizes[f[2]]);
+  }
+}
+
+double MonomialBasis::volume(const ShapeKey& shape) const {
+  std::array<std::int64_t, kMostMonomials> values{};
+  evaluate(shape, values);
+  if (linear_count_ == 0) return 1;
+  double sum = 0;
+  for (std::size_t i = 1; i <= linear_count_; ++i) sum += static_cast<double>(values[i]);
+  return sum;
+}
+
+std::string MonomialBasis::name(std::size_t monomial, const DimensionNames& names) const {
+  std::string text;
+  const Factors& factors = factors_.at(monomial);
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (factors[i] == kOne) continue;
+    const bool squared = i + 1 < factors.size() && factors[i + 1] == factors[i];
+    if (!text.empty()) text += '*';
+    text += names.at(factors[i]);
+    if (squared) {
+      text += "^2";
+      ++i;
+    }
+  }
+  return text.empty() ? "1" : text;
+}
+
+}  // namespace pudica::predictor

@@ -1,0 +1,339 @@
+#include "predictor/bytes/segment_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <tuple>
+
+namespace pudica::predictor {
+namespace {
+
+// Which log a segment produces is judged by its last shapes.
+constexpr std::size_t kRecentShapes = 8;
+constexpr std::size_t kMostGroups = 4;
+// Shapes after which an exact model is not doubted for one odd sample, and samples that must agree
+// among themselves to replace it.
+constexpr std::size_t kSettledShapes = 4;
+constexpr std::size_t kRecentAgreement = 3;
+constexpr std::int64_t kLargestSum = kLargestValue << 14U;
+
+std::uint64_t signature_of(std::span<const std::int64_t> deltas) {
+  std::uint64_t state = 0xcbf29ce484222325ULL ^ deltas.size();
+  for (const std::int64_t delta : deltas) {
+    state = (state ^ static_cast<std::uint64_t>(delta > 0)) * 0x100000001b3ULL;
+  }
+  return state;
+}
+
+std::uint64_t unit_pattern(const ShapeKey& shape) {
+  std::size_t mask = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] <= 1) mask |= std::size_t{1} << i;
+  }
+  return std::uint64_t{1} << mask;
+}
+
+}  // namespace
+
+bool StoredSample::has_same_bytes(const StoredSample& other) const {
+  const bool same_sums = net_bytes == other.net_bytes && peak_bytes == other.peak_bytes;
+  // A sample without a log says no more than its sums.
+  if (!other.has_deltas) return same_sums;
+  return same_sums && has_deltas && deltas == other.deltas;
+}
+
+SegmentModel::SegmentModel(SegmentKey key, const PredictorOptions& options, std::size_t dimensions)
+    : key_(key),
+      options_(options),
+      basis_(&MonomialBasis::of(dimensions)),
+      time_(*basis_, options.forgetting) {}
+
+std::span<const std::int64_t> SegmentModel::evaluate(const ShapeKey& shape,
+                                                     Monomials& values) const {
+  basis_->evaluate(shape, values);
+  return {values.data(), basis_->size()};
+}
+
+// Logs that are damaged (not adding up to net and peak, absurd sizes) count as not recorded.
+StoredSample SegmentModel::make_stored(const ShapeKey& shape, const SegmentSample& sample) const {
+  StoredSample stored;
+  stored.shape = shape;
+  stored.net_bytes = std::clamp(sample.net_bytes, -kLargestSum, kLargestSum);
+  stored.peak_bytes =
+      std::clamp(std::max<std::int64_t>(sample.peak_bytes, 0), stored.net_bytes, kLargestSum);
+  if (sample.deltas.size() > kMostEvents) return stored;
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  for (const std::int64_t delta : sample.deltas) {
+    if (delta > kLargestValue || delta < -kLargestValue) return stored;
+    live += delta;
+    peak = std::max(peak, live);
+  }
+  if (live != stored.net_bytes || peak != stored.peak_bytes) return stored;
+  stored.has_deltas = true;
+  stored.deltas.reserve(sample.deltas.size());
+  std::ranges::copy_if(sample.deltas, std::back_inserter(stored.deltas),
+                       [](std::int64_t delta) { return delta != 0; });
+  stored.signature = signature_of(stored.deltas);
+  return stored;
+}
+
+bool SegmentModel::observe(const ShapeKey& shape, const SegmentSample& sample) {
+  ++observations_;
+  const bool bytes_changed = store(make_stored(shape, sample));
+  const bool time_changed = time_.observe(shape, sample.seconds);
+  return bytes_changed || time_changed;
+}
+
+const StoredSample* SegmentModel::find(const ShapeKey& shape) const {
+  const std::size_t hash = shape.hash();
+  for (std::size_t i = 0; i < hashes_.size(); ++i) {
+    if (hashes_[i] == hash && samples_[i].shape == shape) return &samples_[i];
+  }
+  return nullptr;
+}
+
+bool SegmentModel::store(StoredSample sample) {
+  const StoredSample* known = find(sample.shape);
+  if (known != nullptr && known->has_same_bytes(sample)) return false;
+  const bool confirmed = known == nullptr && is_predicted_exactly(sample);
+  const auto capacity = static_cast<std::size_t>(options_.max_samples_per_segment);
+  bool evicted = false;
+  if (known != nullptr) {
+    const auto index = known - samples_.data();
+    samples_.erase(samples_.begin() + index);
+    hashes_.erase(hashes_.begin() + index);
+  } else if (samples_.size() >= capacity) {
+    // A full store learns nothing from what it predicts already.
+    if (confirmed && !is_extreme(sample.shape, samples_.size())) return false;
+    evict_one();
+    evicted = true;
+  }
+  sample.order = next_order_++;
+  const bool was_exact = !groups_.empty() && !groups_.front().model.interpolates() &&
+                         groups_.front().shapes >= kSettledShapes;
+  if (was_exact && !confirmed && !turned_at_) turned_at_ = sample.order;
+  hashes_.push_back(sample.shape.hash());
+  samples_.push_back(std::move(sample));
+  if (confirmed && !evicted) return false;
+  refit();
+  if (turned_at_) forget_before_the_turn();
+  return true;
+}
+
+// Where a settled exact model was contradicted: once the samples since then agree with one another
+// exactly, the older ones belong to what the segment used to be.
+void SegmentModel::forget_before_the_turn() {
+  if (!groups_.empty() && !groups_.front().model.interpolates()) {
+    turned_at_.reset();  // the contradiction fitted in after all
+    return;
+  }
+  SegmentModel recent(key_, options_, dimensions());
+  for (const StoredSample& sample : samples_) {
+    if (sample.order < *turned_at_) continue;
+    recent.samples_.push_back(sample);
+    recent.hashes_.push_back(sample.shape.hash());
+  }
+  if (recent.samples_.size() < kRecentAgreement) return;
+  recent.refit();
+  const bool exact = !recent.groups_.empty() && !recent.groups_.front().model.interpolates() &&
+                     recent.groups_.front().shapes >= kRecentAgreement;
+  if (!exact) return;
+  samples_ = std::move(recent.samples_);
+  hashes_ = std::move(recent.hashes_);
+  turned_at_.reset();
+  refit();
+}
+
+// True if storing the sample would leave the models as they are.
+bool SegmentModel::is_predicted_exactly(const StoredSample& sample) const {
+  if (groups_.empty() || samples_.size() < 2) return false;
+  Monomials buffer{};
+  const auto monomials = evaluate(sample.shape, buffer);
+  const Group& group = groups_.front();
+  if (sample.has_deltas) {
+    const bool is_member = group.signature == sample.signature &&
+                           (group.unit_patterns & unit_pattern(sample.shape)) != 0;
+    return is_member && group.model.confirms({sample.deltas, monomials, 1});
+  }
+  const ExactEstimate estimate = group.model.predict(monomials, basis_->volume(sample.shape));
+  return estimate.identified && estimate.net_bytes == sample.net_bytes &&
+         estimate.peak_bytes == sample.peak_bytes;
+}
+
+// True if the shape is the smallest or the largest in some dimension, sample `skipped` aside.
+bool SegmentModel::is_extreme(const ShapeKey& shape, std::size_t skipped) const {
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    bool is_smallest = true;
+    bool is_largest = true;
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      if (i == skipped) continue;
+      is_smallest = is_smallest && shape[d] < samples_[i].shape[d];
+      is_largest = is_largest && shape[d] > samples_[i].shape[d];
+    }
+    if (is_smallest || is_largest) return true;
+  }
+  return false;
+}
+
+void SegmentModel::evict_one() {
+  std::size_t victim = 0;
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    if (is_extreme(samples_[i].shape, i)) continue;
+    victim = i;
+    break;
+  }
+  samples_.erase(samples_.begin() + static_cast<std::ptrdiff_t>(victim));
+  hashes_.erase(hashes_.begin() + static_cast<std::ptrdiff_t>(victim));
+}
+
+void SegmentModel::refit() {
+  polynomials_.reset();
+  refit_groups();
+  const bool one_log = !groups_.empty() && groups_.front().shapes == samples_.size();
+  if (one_log || samples_.size() < 2) return;
+  refit_polynomials();
+  if (!groups_.empty() && polynomials_fit_better()) groups_.clear();
+}
+
+// Over the shapes with other logs than the preferred group's, which its model has not seen: the
+// polynomials have, so that they must be better by far, and tested.
+bool SegmentModel::polynomials_fit_better() const {
+  constexpr double kByFar = 8;
+  if (!polynomials_->net.is_tested() || !polynomials_->peak.is_tested()) return false;
+  const double residual =
+      std::max(polynomials_->net.largest_residual(), polynomials_->peak.largest_residual());
+  std::int64_t worst = 0;
+  for (const StoredSample& sample : samples_) {
+    if (sample.has_deltas && sample.signature == groups_.front().signature) continue;
+    Monomials buffer{};
+    const auto monomials = evaluate(sample.shape, buffer);
+    const ExactEstimate estimate =
+        group_for(sample.shape).model.predict(monomials, basis_->volume(sample.shape));
+    worst = std::max({worst, std::abs(sample.net_bytes - estimate.net_bytes),
+                      std::abs(sample.peak_bytes - estimate.peak_bytes)});
+  }
+  const auto tolerance = static_cast<double>(tolerance_bytes());
+  return std::max(residual, tolerance) * kByFar < static_cast<double>(worst);
+}
+
+std::vector<SegmentModel::Group> SegmentModel::rank_groups() const {
+  std::map<std::uint64_t, Group> groups;
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    const StoredSample& sample = samples_[i];
+    if (!sample.has_deltas) continue;
+    Group& group = groups[sample.signature];
+    group.signature = sample.signature;
+    ++group.shapes;
+    if (i + kRecentShapes >= samples_.size()) ++group.recent;
+    group.last_order = std::max(group.last_order, sample.order);
+    group.unit_patterns |= unit_pattern(sample.shape);
+  }
+  std::vector<Group> ranked;
+  for (auto& [signature, group] : groups) {
+    if (group.shapes >= 2 || samples_.size() == 1) ranked.push_back(std::move(group));
+  }
+  std::ranges::sort(ranked, [](const Group& left, const Group& right) {
+    return std::tuple(left.recent, left.last_order) > std::tuple(right.recent, right.last_order);
+  });
+  if (ranked.size() > kMostGroups) ranked.resize(kMostGroups);
+  return ranked;
+}
+
+ExactModel SegmentModel::build_exact(std::uint64_t signature) const {
+  std::vector<const StoredSample*> members;
+  for (const StoredSample& sample : samples_) {
+    if (sample.has_deltas && sample.signature == signature) members.push_back(&sample);
+  }
+  std::vector<Monomials> monomials(members.size());
+  std::vector<EventLog> logs;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const ShapeKey& shape = members[i]->shape;
+    logs.push_back({members[i]->deltas, evaluate(shape, monomials[i]), basis_->volume(shape)});
+  }
+  ExactModelOptions options;
+  options.basis = basis_;
+  options.granularity_bytes = options_.granularity_bytes;
+  if (key_.kind == SegmentKind::kOptimizer) options.single_shape = SingleShapeRule::kConstant;
+  return ExactModel::build(logs, options);
+}
+
+void SegmentModel::refit_groups() {
+  groups_ = rank_groups();
+  for (Group& group : groups_) group.model = build_exact(group.signature);
+  if (!groups_.empty() && contradicts_recent(groups_.front().model)) groups_.clear();
+}
+
+// Samples without a log cannot join a group; where most recent ones contradict it, it is stale.
+bool SegmentModel::contradicts_recent(const ExactModel& model) const {
+  std::size_t against = 0;
+  std::size_t judged = 0;
+  const std::size_t first = samples_.size() - std::min(samples_.size(), kRecentShapes);
+  for (std::size_t i = first; i < samples_.size(); ++i) {
+    const StoredSample& sample = samples_[i];
+    ++judged;
+    if (sample.has_deltas) continue;
+    Monomials buffer{};
+    const auto monomials = evaluate(sample.shape, buffer);
+    const ExactEstimate estimate = model.predict(monomials, basis_->volume(sample.shape));
+    const bool agrees = sample.net_bytes <= estimate.net_upper_bytes &&
+                        sample.peak_bytes <= estimate.peak_upper_bytes;
+    if (!agrees) ++against;
+  }
+  return 2 * against > judged;
+}
+
+void SegmentModel::refit_polynomials() {
+  std::vector<std::int64_t> monomials(samples_.size() * basis_->size());
+  std::vector<std::int64_t> net;
+  std::vector<std::int64_t> peak;
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    basis_->evaluate(samples_[i].shape,
+                     std::span(monomials).subspan(i * basis_->size(), basis_->size()));
+    net.push_back(samples_[i].net_bytes);
+    peak.push_back(samples_[i].peak_bytes);
+  }
+  FitSamples fit;
+  fit.monomials = monomials;
+  fit.columns = basis_->size();
+  fit.tolerance = static_cast<double>(tolerance_bytes());
+  fit.wants_rivals = true;
+  fit.values = net;
+  polynomials_.emplace();
+  polynomials_->net = LinearFit::fit(fit);
+  fit.values = peak;
+  polynomials_->peak = LinearFit::fit(fit);
+}
+
+bool SegmentModel::set_state(std::vector<StoredSample> samples, std::int64_t observations,
+                             TimeState time) {
+  if (samples.empty() || observations < static_cast<std::int64_t>(samples.size())) return false;
+  if (!time_.set_state(std::move(time))) return false;
+  samples_.clear();
+  hashes_.clear();
+  observations_ = observations;
+  for (StoredSample& raw : samples) {
+    SegmentSample sample;
+    sample.net_bytes = raw.net_bytes;
+    sample.peak_bytes = raw.peak_bytes;
+    sample.deltas = std::move(raw.deltas);
+    StoredSample stored = make_stored(raw.shape, sample);
+    const bool as_written = stored.net_bytes == raw.net_bytes &&
+                            stored.peak_bytes == raw.peak_bytes &&
+                            stored.has_deltas >= raw.has_deltas;
+    if (!as_written) return false;  // no step has needed that
+    // An empty log that adds up would read as "nothing happens".
+    if (!raw.has_deltas) stored.has_deltas = false;
+    stored.order = next_order_++;
+    if (find(stored.shape) != nullptr) return false;
+    hashes_.push_back(stored.shape.hash());
+    samples_.push_back(std::move(stored));
+  }
+  const auto capacity = static_cast<std::size_t>(options_.max_samples_per_segment);
+  while (samples_.size() > capacity) evict_one();
+  refit();
+  return true;
+}
+
+}  // namespace pudica::predictor

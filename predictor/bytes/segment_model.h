@@ -1,0 +1,126 @@
+// What is known of one segment: its samples at distinct shapes, and the models made of them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "predictor/bytes/exact_model.h"
+#include "predictor/bytes/least_squares.h"
+#include "predictor/bytes/monomials.h"
+#include "predictor/times/time_model.h"
+#include "pudica/predictor.h"
+
+namespace pudica::predictor {
+
+// The last sample at one shape.
+struct StoredSample {
+  ShapeKey shape;
+  bool has_deltas = false;           // they add up to net and peak; empty where nothing happens
+  std::vector<std::int64_t> deltas;  // none zero
+  std::int64_t net_bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::uint64_t order = 0;      // rises with every change of what is stored
+  std::uint64_t signature = 0;  // of the number and the signs of the deltas
+
+  [[nodiscard]] bool has_same_bytes(const StoredSample& other) const;
+};
+
+// Learns one segment. Bytes: the exact model of the log that most recent shapes share, where two
+// shapes share one and polynomials of net and peak do not fit all shapes far better (loops as long
+// as the batch: a log is that of one length); else those; else the one shape scaled. Memory is
+// bounded
+// by the distinct shapes kept: the oldest goes first, the extremes of each dimension stay. A full
+// store does not take in what the exact model predicts already.
+// Not thread-safe.
+class SegmentModel {
+ public:
+  SegmentModel(SegmentKey key, const PredictorOptions& options, std::size_t dimensions);
+
+  // True if predictions may have changed. Requires: shape.size() == dimensions().
+  bool observe(const ShapeKey& shape, const SegmentSample& sample);
+  bool observe_time(const ShapeKey& shape, double seconds) { return time_.observe(shape, seconds); }
+  // nullopt for a shape with other dimensions.
+  [[nodiscard]] std::optional<SegmentEstimate> predict(const ShapeKey& shape) const;
+  [[nodiscard]] std::vector<LearnedQuantity> describe() const;
+
+  [[nodiscard]] std::size_t dimensions() const { return basis_->dimensions(); }
+  [[nodiscard]] std::int64_t distinct_shapes() const {
+    return static_cast<std::int64_t>(samples_.size());
+  }
+
+  [[nodiscard]] const std::vector<StoredSample>& samples() const { return samples_; }
+  [[nodiscard]] std::int64_t observations() const { return observations_; }
+  [[nodiscard]] const TimeModel& time() const { return time_; }
+  // Fills a fresh model. False if the parts do not fit together: the model is then of no use.
+  bool set_state(std::vector<StoredSample> samples, std::int64_t observations, TimeState time);
+
+ private:
+  using Monomials = std::array<std::int64_t, kMostMonomials>;
+
+  // The samples that share one log, compiled.
+  struct Group {
+    std::uint64_t signature = 0;
+    std::size_t recent = 0;  // shapes among the last few
+    std::size_t shapes = 0;
+    std::uint64_t last_order = 0;
+    std::uint64_t unit_patterns = 0;  // set of masks of the dimensions that are 1
+    ExactModel model;
+  };
+  struct PolynomialFit {
+    LinearFit net;
+    LinearFit peak;
+  };
+
+  [[nodiscard]] std::span<const std::int64_t> evaluate(const ShapeKey& shape,
+                                                       Monomials& values) const;
+  StoredSample make_stored(const ShapeKey& shape, const SegmentSample& sample) const;
+  bool store(StoredSample sample);
+  [[nodiscard]] bool is_predicted_exactly(const StoredSample& sample) const;
+  [[nodiscard]] bool is_extreme(const ShapeKey& shape, std::size_t skipped) const;
+  void evict_one();
+  [[nodiscard]] const StoredSample* find(const ShapeKey& shape) const;
+
+  // Sums of bytes that differ by no more are the same.
+  [[nodiscard]] std::int64_t tolerance_bytes() const {
+    return std::max<std::int64_t>(options_.granularity_bytes, 8);
+  }
+  void refit();
+  void refit_groups();
+  void forget_before_the_turn();
+  void refit_polynomials();
+  [[nodiscard]] bool polynomials_fit_better() const;
+  [[nodiscard]] std::vector<Group> rank_groups() const;
+  [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
+  ExactModel build_exact(std::uint64_t signature) const;
+
+  [[nodiscard]] const Group& group_for(const ShapeKey& shape) const;
+  void estimate_seen(const StoredSample& sample, std::span<const std::int64_t> monomials,
+                     SegmentEstimate& estimate) const;
+  void estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
+                      SegmentEstimate& estimate) const;
+  void sharpen_bounds(const ShapeKey& shape, std::span<const std::int64_t> monomials,
+                      SegmentEstimate& estimate) const;
+  void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
+  void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
+  LearnedQuantity describe_rows(const std::string& quantity, const PolynomialRows& rows) const;
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> shapes_to_describe() const;
+  [[nodiscard]] PredictionBasis basis() const;
+
+  SegmentKey key_;
+  PredictorOptions options_;
+  const MonomialBasis* basis_;
+  std::vector<StoredSample> samples_;  // by age of what is stored, oldest first
+  std::vector<std::size_t> hashes_;    // of the samples' shapes
+  std::uint64_t next_order_ = 1;
+  // Order of the first sample that contradicted a settled exact model.
+  std::optional<std::uint64_t> turned_at_;
+  std::int64_t observations_ = 0;
+  std::vector<Group> groups_;                 // the preferred one first
+  std::optional<PolynomialFit> polynomials_;  // of all samples, where some are in no group
+  TimeModel time_;
+};
+
+}  // namespace pudica::predictor

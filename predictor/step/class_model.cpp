@@ -1,0 +1,200 @@
+#include "predictor/step/class_model.h"
+
+#include <algorithm>
+
+namespace pudica {
+namespace {
+
+std::uint8_t gradient_variant(std::uint8_t variant, bool gradients_present) {
+  if (!gradients_present) return variant;
+  return static_cast<std::uint8_t>(variant | SegmentKey::kGradientsPresent);
+}
+
+bool is_sure(const ModePair& pair) { return pair.fit && pair.identified; }
+
+// A line through the sums of two shapes says little of a third.
+bool is_drawn(const ModePair& pair) {
+  return !pair.identified && (pair.forward.basis == PredictionBasis::kLeastSquares ||
+                              pair.backward.basis == PredictionBasis::kLeastSquares);
+}
+
+// Of pairs of two variants the one to believe.
+int rank(const ModePair& pair) { return is_sure(pair) ? 2 : pair.fit ? 1 : 0; }
+
+ModePair make_pair(const StoredEstimate& forward, const StoredEstimate& backward,
+                   std::uint8_t variant) {
+  ModePair out{forward.estimate, backward.estimate, variant};
+  out.identified = forward.estimate.identified && backward.estimate.identified;
+  out.fit = forward.fit && backward.fit;
+  return out;
+}
+
+}  // namespace
+
+std::optional<ModePair> ClassModel::exact(Mode mode, std::uint8_t variant) const {
+  return pair(mode, variant, query_.gradients_present);
+}
+
+std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
+                                         bool gradients_present) const {
+  const auto forward =
+      store_.predict({SegmentKind::kForward, query_.layer_class, mode, variant}, query_.shape);
+  if (!forward) return std::nullopt;
+  const SegmentKey backward_key{SegmentKind::kBackward, query_.layer_class, mode,
+                                gradient_variant(variant, gradients_present)};
+  const bool is_early = query_.early_free && store_.distinct_shapes(early_free(backward_key)) > 0;
+  const auto backward =
+      store_.predict(is_early ? early_free(backward_key) : backward_key, query_.shape);
+  const auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
+  if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
+    if (auto derived = with_gradients(mode, variant)) return derived;
+  }
+  if (mode != Mode::keep()) return own;
+  if (own && (backward->estimate.identified || !(own->fit || query_.derives_kept))) return own;
+  const auto full = pair(Mode::full(), variant, gradients_present);
+  const auto derived = full ? derived_keep(*forward, *full) : std::nullopt;
+  if (!own || !derived) return own ? own : derived;
+  // What few kept calls leave open, recomputed ones may have settled.
+  return is_sure(*full) ? derived : own;
+}
+
+// What it changes that gradients are there already (none is made, sums are) is the same in every
+// mode: known of `full`, it need not be measured of the others, whose calls are rarer near the
+// floor. Nothing is derived from what is not sure.
+std::optional<ModePair> ClassModel::with_gradients(Mode mode, std::uint8_t variant) const {
+  const auto sure = [&](Mode of, bool gradients_present) {
+    auto found = pair(of, variant, gradients_present);
+    if (found && !is_sure(*found)) found.reset();
+    return found;
+  };
+  auto out = sure(mode, false);
+  const auto without = sure(Mode::full(), false);
+  const auto with = sure(Mode::full(), true);
+  if (!out || !without || !with) return std::nullopt;
+  const std::int64_t net = with->backward.net_bytes - without->backward.net_bytes;
+  const std::int64_t peak = with->backward.peak_bytes - without->backward.peak_bytes;
+  SegmentEstimate& backward = out->backward;
+  backward.net_bytes += net;
+  backward.net_upper_bytes += net;
+  backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes + peak);
+  backward.peak_upper_bytes = std::max(backward.peak_upper_bytes + peak, backward.peak_bytes);
+  return out;
+}
+
+std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,
+                                                 const ModePair& full) const {
+  const auto again = recompute(Mode::full());
+  if (!again) return std::nullopt;
+  // The recompute allocates the inventory first; the rest of the backward works on top of it. An
+  // output that is part of it counts as the next layer's when it is kept, and as allocated again.
+  const std::int64_t made_again = again->estimate.net_bytes;
+  const std::int64_t output = std::max<std::int64_t>(0, full.forward.net_bytes);
+  const std::int64_t inventory =
+      made_again -
+      std::clamp<std::int64_t>(made_again + output - forward.estimate.net_bytes, 0, output);
+  SegmentEstimate backward = full.backward;
+  backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes - inventory);
+  backward.peak_upper_bytes = std::max<std::int64_t>(0, backward.peak_upper_bytes - inventory);
+  backward.net_bytes = full.remaining_bytes() - forward.estimate.net_bytes;
+  backward.net_upper_bytes = backward.net_bytes;
+  backward.seconds = std::max(0.0, backward.seconds - again->estimate.seconds);
+  ModePair out = make_pair(forward, {backward, full.fit && again->fit}, full.variant);
+  out.identified = out.identified && full.identified && again->estimate.identified;
+  return out;
+}
+
+// Near the floor the first layers are those that are kept, and revoked, and the last is the one
+// that is recomputed.
+std::optional<ModePair> ClassModel::derived_across(std::uint8_t variant) const {
+  const auto others_of = [&](Mode mode) {
+    std::vector<std::uint8_t> variants{variant};
+    for (const std::uint8_t other : store_.variants(query_.layer_class, mode)) {
+      const bool same_group = SegmentKey::group_of(other) == SegmentKey::group_of(variant);
+      if (other != variant && same_group) variants.push_back(other);
+    }
+    return variants;
+  };
+  for (const std::uint8_t recomputed : others_of(Mode::full())) {
+    const auto full = exact(Mode::full(), recomputed);
+    if (!full || !full->fit) continue;
+    for (const std::uint8_t kept : others_of(Mode::keep())) {
+      const auto forward = store_.predict(
+          {SegmentKind::kForward, query_.layer_class, Mode::keep(), kept}, query_.shape);
+      if (!forward || !forward->fit) continue;
+      const auto derived = derived_keep(*forward, *full);
+      if (derived && derived->fit) return derived;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const {
+  std::optional<ModePair> own = exact(mode, variant);
+  if (own && is_sure(*own)) return own;
+  const std::optional<ModePair> other = stand_in(mode, variant);
+  const bool known = (own && own->fit) || (other && other->fit);
+  if (mode == Mode::keep() && query_.derives_kept && !known) {
+    if (const auto derived = derived_across(variant)) return derived;
+  }
+  if (other && (!own || rank(*other) > rank(*own))) return other;
+  return own ? own : with_other_gradients(mode, variant);
+}
+
+std::optional<ModePair> ClassModel::stand_in(Mode mode, std::uint8_t variant) const {
+  std::optional<ModePair> best;
+  for (const std::uint8_t other : store_.variants(query_.layer_class, mode)) {
+    if (other == variant) continue;
+    auto candidate = exact(mode, other);
+    if (candidate && (!best || rank(*candidate) > rank(*best))) best = candidate;
+  }
+  return best;
+}
+
+std::optional<ModePair> ClassModel::with_other_gradients(Mode mode, std::uint8_t variant) const {
+  std::optional<ModePair> last = pair(mode, variant, !query_.gradients_present);
+  for (const std::uint8_t other : store_.variants(query_.layer_class, mode)) {
+    if (!last) last = pair(mode, other, !query_.gradients_present);
+  }
+  if (last) last->identified = last->fit = false;
+  return last;
+}
+
+std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
+  const auto keep = best(Mode::keep(), variant);
+  if (!keep || is_drawn(*keep)) {
+    // A difference of two lines may be anything.
+    const auto full = best(Mode::full(), variant);
+    if (full && (!keep || !is_drawn(*full))) return full->remaining_bytes();
+    if (!keep) return std::nullopt;
+  }
+  std::int64_t bytes = keep->remaining_bytes();
+  if (keep->variant != variant) {
+    const auto mine = exact(Mode::full(), variant);
+    const auto theirs = exact(Mode::full(), keep->variant);
+    if (mine && theirs && !is_drawn(*mine) && !is_drawn(*theirs)) {
+      bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+    } else if (mine && mine->fit && !is_drawn(*mine) &&
+               (variant & SegmentKey::kFirstOfClass) != 0) {
+      return mine->remaining_bytes();  // it leaves what its siblings do not: they tell nothing
+    }
+  }
+  return bytes;
+}
+
+std::optional<StoredEstimate> ClassModel::recompute(Mode mode) const {
+  return store_.predict({SegmentKind::kRecompute, query_.layer_class, mode, 0}, query_.shape);
+}
+
+std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, std::uint16_t layer_class,
+                              std::uint8_t variant) {
+  const ClassQuery query{shape, layer_class, gradients_present};
+  const ClassModel classes(store, query);
+  const auto full = classes.best(Mode::full(), variant);
+  const auto keep = classes.best(Mode::keep(), variant);
+  if (!full || !keep) return 0;
+  const auto residue = classes.residue(full->variant);
+  return std::max<std::int64_t>(0, full->remaining_bytes() - residue.value_or(0));
+}
+
+}  // namespace pudica

@@ -1,0 +1,76 @@
+// ClassModel: forward and backward estimates of one layer class, with its fallbacks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "predictor/step/segment_store.h"
+
+namespace pudica {
+
+// Where estimates are asked for.
+struct ClassQuery {
+  ShapeKey shape;
+  std::uint16_t layer_class = 0;
+  bool gradients_present = false;
+  // Kept calls are hardly ever measured: what one of them says counts for less than what is read
+  // off recomputed ones.
+  bool derives_kept = false;
+  // Backwards as they are behind a layer that lets go of its output; else behind one that holds it.
+  bool early_free = false;
+};
+
+// Forward and backward of one mode, seen on layers of one variant: their nets belong together.
+struct ModePair {
+  SegmentEstimate forward;
+  SegmentEstimate backward;
+  std::uint8_t variant = 0;
+  bool identified = true;
+  bool fit = true;
+
+  // What the layer leaves live after its backward: parameter gradients, and bytes still to be
+  // released in the head.
+  [[nodiscard]] std::int64_t remaining_bytes() const {
+    return forward.net_bytes + backward.net_bytes;
+  }
+};
+
+// A view of the store for one query; cheap to make, lives as long as the store.
+class ClassModel {
+ public:
+  ClassModel(const SegmentStore& store, const ClassQuery& query) : store_(store), query_(query) {}
+
+  // The mode as seen on this very variant.
+  [[nodiscard]] std::optional<ModePair> exact(Mode mode, std::uint8_t variant) const;
+  // The same, or the best stand-in: another variant of the class, seen at more shapes.
+  [[nodiscard]] std::optional<ModePair> best(Mode mode, std::uint8_t variant) const;
+  // Parameter gradients that a layer of this variant leaves. nullopt: nothing is known.
+  [[nodiscard]] std::optional<std::int64_t> residue(std::uint8_t variant) const;
+  // Seconds and bytes of the recompute behind a mode.
+  [[nodiscard]] std::optional<StoredEstimate> recompute(Mode mode) const;
+
+ private:
+  [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
+                                             bool gradients_present) const;
+  [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
+  // Of the class's other variants the one to believe most.
+  [[nodiscard]] std::optional<ModePair> stand_in(Mode mode, std::uint8_t variant) const;
+  // Only ever seen with gradients present, or without: better than nothing, and marked.
+  [[nodiscard]] std::optional<ModePair> with_other_gradients(Mode mode, std::uint8_t variant) const;
+  // What a kept layer leaves to its backward, read off recomputed calls: a pair of their variant.
+  [[nodiscard]] std::optional<ModePair> derived_keep(const StoredEstimate& forward,
+                                                     const ModePair& full) const;
+  // The same from a forward and recomputed calls of two variants of one group.
+  [[nodiscard]] std::optional<ModePair> derived_across(std::uint8_t variant) const;
+
+  const SegmentStore& store_;
+  const ClassQuery& query_;
+};
+
+// Bytes that one `full` layer of this class and variant frees in the head; 0 where unknown.
+std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, std::uint16_t layer_class,
+                              std::uint8_t variant);
+
+}  // namespace pudica

@@ -1,0 +1,317 @@
+#include "predictor/step/segment_store.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pudica {
+namespace {
+
+// An optimizer that leaves bytes behind this often in a row does so always.
+constexpr std::int32_t kMaxSkippedOptimizers = 3;
+
+bool accumulating(const SegmentKey& key) {
+  return (key.variant & SegmentKey::kGradientsPresent) != 0;
+}
+
+FullLayers full_layers(const StepOutcome& outcome) {
+  FullLayers full;
+  for (const SegmentObservation& item : outcome.segments) {
+    if (item.key.kind != SegmentKind::kForward || item.key.mode != Mode::full()) continue;
+    ++full[{item.key.layer_class, item.key.variant}];
+  }
+  return full;
+}
+
+// Of the step, which its segments are keyed by.
+std::uint8_t kind_of(const StepOutcome& outcome) {
+  const auto found = std::ranges::find_if(
+      outcome.segments, [](const SegmentObservation& item) { return item.key.is_of_kind(); });
+  return found == outcome.segments.end() ? std::uint8_t{0} : found->key.step_kind();
+}
+
+}  // namespace
+
+SegmentKey normalized(SegmentKey key) {
+  if (key.kind == SegmentKind::kRecompute) {
+    // What a recompute allocates does not depend on where in the chain the layer stands.
+    key.variant = 0;
+    if (key.mode == Mode::keep()) key.mode = Mode::full();
+  }
+  return key;
+}
+
+SegmentKey early_free(SegmentKey key) {
+  key.variant |= SegmentKey::kEarlyFree;
+  return key;
+}
+
+SegmentKey held_output(std::uint16_t layer_class, Mode mode) {
+  return {SegmentKind::kHeldOutput, layer_class, mode, 0};
+}
+
+SegmentStore::SegmentStore(PredictorFactory factory)
+    : factory_(std::move(factory)), predictor_(factory_()), relative_times_(factory_) {}
+
+// A layer that was to run `full` and was kept: its class refuses.
+void SegmentStore::note_refusal(const SegmentObservation& item, const Plan* plan) {
+  if (item.key.kind != SegmentKind::kForward || item.layer < 0 || plan == nullptr) return;
+  const auto layer = static_cast<std::size_t>(item.layer);
+  if (layer >= plan->modes.size() || plan->modes[layer] != Mode::full()) return;
+  if (item.key.mode == Mode::keep()) refusing_.insert(item.key.layer_class);
+}
+
+void SegmentStore::take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
+                        double forget_above, ObserveReport& report) {
+  if (forget_above > 0 && deviation(key, shape, sample) > forget_above) {
+    forget(key);
+    ++report.forgotten;
+  }
+  give(key, shape, sample);
+  ++report.observed;
+}
+
+// Under its own key as it is behind a layer that holds its output, which every sample tells; as it
+// is behind another, where it ran behind one.
+void SegmentStore::take_observation(const SegmentKey& key, const SegmentObservation& item,
+                                    const ShapeKey& shape, double forget_above,
+                                    ObserveReport& report) {
+  SegmentSample sample = item.behind_holder ? *item.behind_holder : item.sample;
+  // Of a layer: together with those of its like.
+  sample.seconds = item.key.kind == SegmentKind::kHead ? item.sample.seconds : 0;
+  take(key, shape, sample, forget_above, report);
+  if (item.behind_holder) {
+    SegmentSample early = item.sample;
+    early.seconds = 0;
+    take(early_free(key), shape, early, forget_above, report);
+  }
+  if (item.held_output_bytes <= 0) return;
+  const std::int64_t held = item.held_output_bytes;
+  take(held_output(key.layer_class, key.mode), shape, {{held}, held, held, 0}, forget_above,
+       report);
+}
+
+ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_above,
+                                    const ReleasedBytes& released) {
+  ObserveReport report;
+  const ShapeKey& shape = outcome.context.shape;
+  const FullLayers full = full_layers(outcome);
+  std::vector<const SegmentObservation*> heads;
+  for (const SegmentObservation& item : outcome.segments) {
+    const SegmentKey key = normalized(item.key);
+    note_refusal(item, outcome.plan.get());
+    if (key.kind == SegmentKind::kHead) {
+      heads.push_back(&item);  // judged by what the layers of the same step teach
+    } else if (key.kind == SegmentKind::kOptimizer) {
+      pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
+    } else {
+      take_observation(key, item, shape, forget_above, report);
+    }
+  }
+  for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
+  for (const SegmentObservation* item : heads) {
+    if (!wants_head(item->key, full, released)) continue;
+    take_observation(item->key, *item, shape, forget_above, report);
+  }
+  observe_times_of(outcome);
+  return report;
+}
+
+// Gaps in which something was allocated in another step, between layers that were measured: what
+// happens once (a cache that fills) must not be expected for ever. Their epilogues likewise.
+std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) const {
+  std::vector<SegmentKey> empty;
+  std::set<std::pair<SegmentKind, std::int32_t>> layers;
+  for (const SegmentObservation& item : outcome.segments) layers.emplace(item.key.kind, item.layer);
+  const auto present = outcome.context.gradients_present ? SegmentKey::kGradientsPresent : 0;
+  const std::uint8_t step_kind = kind_of(outcome);
+  for (const SegmentKey& key : predictor_->segments()) {
+    const auto index = static_cast<std::int32_t>(key.place());
+    const bool epilogue = key.kind == SegmentKind::kEpilogue;
+    if ((key.kind != SegmentKind::kGap && !epilogue) || index == 0) continue;
+    if (key.step_kind() != step_kind) continue;
+    if (epilogue && key.variant != present) continue;
+    const SegmentKind around = epilogue ? SegmentKind::kBackward : SegmentKind::kForward;
+    if (!layers.contains({around, index}) || !layers.contains({around, index - 1})) continue;
+    if (std::ranges::find(outcome.segments, key, &SegmentObservation::key) ==
+        outcome.segments.end()) {
+      empty.push_back(key);
+    }
+  }
+  return empty;
+}
+
+void SegmentStore::settle(const StepContext& next) {
+  accumulates_ = accumulates_ || next.gradients_present;
+  if (!pending_optimizer_) return;
+  const PendingOptimizer pending = *std::exchange(pending_optimizer_, std::nullopt);
+  const std::int64_t peak = pending.sample.peak_bytes;
+  const std::int64_t left = (next.base_bytes - pending.context.base_bytes).count();
+  if (left > 0 && left >= peak / 4 && skipped_optimizers_ < kMaxSkippedOptimizers) {
+    ++skipped_optimizers_;
+    return;
+  }
+  skipped_optimizers_ = 0;
+  if (const auto known = predict(pending.key, pending.context.shape)) {
+    const std::int64_t predicted = known->estimate.peak_bytes;
+    if (peak < predicted / 2 && accumulates_) return;
+    // So different is not the same optimizer at work at another shape.
+    if (peak < predicted / 2 || predicted < peak / 2) forget(pending.key);
+  }
+  give(pending.key, pending.context.shape, pending.sample);
+}
+
+bool SegmentStore::wants_head(const SegmentKey& key, const FullLayers& full,
+                              const ReleasedBytes& released) {
+  FullLayers& recorded = head_full_[head_index(key.step_kind(), accumulating(key))];
+  const std::int64_t shapes = predictor_->distinct_shapes(key);
+  if (shapes == 0 || full == recorded) {
+    recorded = full;
+    return true;
+  }
+  const auto total = [&released](const FullLayers& layers) {
+    std::int64_t bytes = 0;
+    for (const auto& [layer, count] : layers) bytes += count * released(layer.first, layer.second);
+    return bytes;
+  };
+  if (total(full) == total(recorded)) {
+    recorded = full;
+    return true;
+  }
+  if (shapes >= 2) return false;
+  forget(key);
+  forget(early_free(key));
+  recorded = full;
+  return true;
+}
+
+double SegmentStore::deviation(const SegmentKey& key, const ShapeKey& shape,
+                               const SegmentSample& sample) const {
+  const auto known = predict(key, shape);
+  if (!known || !known->fit) return 0;
+  const auto peak = static_cast<double>(sample.peak_bytes);
+  const double peak_off = std::abs(peak - static_cast<double>(known->estimate.peak_bytes));
+  const double net_off = std::abs(static_cast<double>(sample.net_bytes) -
+                                  static_cast<double>(known->estimate.net_bytes));
+  const double off = std::max(peak_off, net_off);
+  constexpr auto noticeable = static_cast<double>(kNoticeableBytes);
+  if (off < noticeable) return 0;
+  const double scale =
+      std::max({peak, std::abs(static_cast<double>(sample.net_bytes)), noticeable});
+  return off / scale;
+}
+
+std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
+                                                    const ShapeKey& shape) const {
+  const auto only = only_shape_.find(segment);
+  // The optimizer's work does not depend on the batch: one sample holds for every shape.
+  const bool constant = segment.kind == SegmentKind::kOptimizer && only != only_shape_.end();
+  const ShapeKey& asked = constant ? only->second : shape;
+  const auto estimate = predictor_->predict(segment, asked);
+  if (!estimate) return std::nullopt;
+  StoredEstimate out{*estimate, estimate->basis != PredictionBasis::kScaled};
+  if (const auto time = relative_times_.predict(segment, asked)) {
+    out.estimate.seconds = time->seconds;
+    out.estimate.seconds_sigma = time->sigma_seconds;
+  } else {
+    out.estimate.seconds *= relative_times_.pace();
+    out.estimate.seconds_sigma *= relative_times_.pace();
+  }
+  if (only != only_shape_.end() && only->second == asked) {
+    out.fit = true;
+    out.estimate.identified = true;
+    out.estimate.net_upper_bytes = out.estimate.net_bytes;
+    out.estimate.peak_upper_bytes = out.estimate.peak_bytes;
+  }
+  return out;
+}
+
+std::optional<ShapeKey> SegmentStore::only_shape(const SegmentKey& segment) const {
+  const auto only = only_shape_.find(segment);
+  return only == only_shape_.end() ? std::nullopt : std::optional(only->second);
+}
+
+const std::vector<Mode>& SegmentStore::modes(std::uint16_t layer_class) const {
+  static const std::vector<Mode> none;
+  const auto found = modes_.find(layer_class);
+  return found == modes_.end() ? none : found->second;
+}
+
+const std::vector<std::uint8_t>& SegmentStore::variants(std::uint16_t layer_class,
+                                                        Mode mode) const {
+  static const std::vector<std::uint8_t> none;
+  const auto found = variants_.find({layer_class, mode});
+  return found == variants_.end() ? none : found->second;
+}
+
+void SegmentStore::forget(const SegmentKey& key) {
+  predictor_->forget(key);
+  relative_times_.forget(key);
+  only_shape_.erase(key);
+}
+
+void SegmentStore::give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) {
+  const bool known = predictor_->distinct_shapes(key) > 0;
+  predictor_->observe(key, shape, sample);
+  const auto only = only_shape_.find(key);
+  if (!known) {
+    only_shape_.insert_or_assign(key, shape);
+    refresh_index();
+  } else if (only != only_shape_.end() && !(only->second == shape)) {
+    only_shape_.erase(only);
+  }
+}
+
+void SegmentStore::refresh_index() {
+  modes_.clear();
+  variants_.clear();
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.kind != SegmentKind::kForward) continue;
+    auto& modes = modes_[key.layer_class];
+    if (std::ranges::find(modes, key.mode) == modes.end()) modes.push_back(key.mode);
+    variants_[{key.layer_class, key.mode}].push_back(key.variant);
+  }
+  for (auto& [layer_class, modes] : modes_) std::ranges::sort(modes);
+}
+
+void SegmentStore::forget_class(std::uint16_t layer_class) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    const bool of_layer = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kBackward ||
+                          key.kind == SegmentKind::kRecompute ||
+                          key.kind == SegmentKind::kHeldOutput;
+    if (of_layer && key.layer_class == layer_class) forget(key);
+  }
+  relative_times_.forget_class(layer_class);
+  refusing_.erase(layer_class);
+  refresh_index();
+}
+
+void SegmentStore::forget_backwards(std::uint16_t layer_class) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.kind == SegmentKind::kBackward && key.layer_class == layer_class) forget(key);
+  }
+}
+
+void SegmentStore::forget_selective(std::uint16_t layer_class) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    const bool of_class = key.layer_class == layer_class && key.kind != SegmentKind::kGap;
+    if (of_class && key.mode.kind == Mode::Kind::kSelective) forget(key);
+  }
+  refresh_index();
+}
+
+void SegmentStore::forget_gaps_from(std::uint8_t step_kind, std::size_t index) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    const bool epilogue = key.kind == SegmentKind::kEpilogue && key.place() > 0;
+    if (key.kind != SegmentKind::kGap && !epilogue) continue;
+    if (key.step_kind() == step_kind && key.place() >= index) forget(key);
+  }
+}
+
+void SegmentStore::forget_kind(std::uint8_t step_kind) {
+  for (const SegmentKey& key : predictor_->segments()) {
+    if (key.is_of_kind() && key.step_kind() == step_kind) forget(key);
+  }
+  for (const bool present : {false, true}) head_full_[head_index(step_kind, present)].clear();
+}
+
+}  // namespace pudica

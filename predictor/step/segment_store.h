@@ -1,0 +1,156 @@
+// SegmentStore: the predictor with what must be known around it to read recorded steps rightly.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "predictor/times/relative_times.h"
+#include "pudica/policy.h"
+#include "pudica/predictor.h"
+#include "pudica/result.h"
+#include "pudica/step_learner.h"
+
+namespace pudica {
+
+// The layers that ran `full` in a step, counted by class and variant (without the bit
+// kGradientsPresent): what the head's net bytes depend on.
+using FullLayers = std::map<std::pair<std::uint16_t, std::uint8_t>, std::int32_t>;
+
+// The key under which a segment is known: some differ in what they need not.
+SegmentKey normalized(SegmentKey key);
+
+// The segment behind a layer that lets go of its output (SegmentKey::kEarlyFree).
+SegmentKey early_free(SegmentKey key);
+// What layers of a class hold of their output in a mode.
+SegmentKey held_output(std::uint16_t layer_class, Mode mode);
+
+// Bytes released in the head by one layer of a class and variant that ran `full`.
+using ReleasedBytes = std::function<std::int64_t(std::uint16_t, std::uint8_t)>;
+
+// Not thread-safe: one owner thread.
+class SegmentStore {
+ public:
+  using PredictorFactory = std::function<std::unique_ptr<Predictor>()>;
+
+  explicit SegmentStore(PredictorFactory factory);
+
+  // Gives the predictor the segments of a recorded step, their keys as they are in its kind. A head
+  // is kept out when its set of `full` layers differs from the recorded one while such layers
+  // release bytes there. The optimizer's sample waits for settle(). `forget_above`: segments that
+  // deviate by more than this share are forgotten first (drift); 0: none.
+  ObserveReport observe(const StepOutcome& outcome, double forget_above,
+                        const ReleasedBytes& released);
+
+  // Of a step that was not recorded: of modes that were observed before, the others are passed
+  // over.
+  void observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,
+                     const std::vector<RecomputeTime>& times);
+  // Of segments that were observed before, likewise. All of a step come together.
+  void observe_times(const std::vector<SegmentTime>& times);
+
+  // Judges the optimizer's last sample by the base bytes of the step after it. Kept out are a step
+  // that left bytes behind (the first one makes the optimizer's state, once) and, under
+  // accumulation, a micro-step in which the optimizer did not run.
+  void settle(const StepContext& next);
+
+  // nullopt: nothing is known.
+  [[nodiscard]] std::optional<StoredEstimate> predict(const SegmentKey& segment,
+                                                      const ShapeKey& shape) const;
+  // Modes with at least one forward sample of this class, ascending.
+  [[nodiscard]] const std::vector<Mode>& modes(std::uint16_t layer_class) const;
+  // Variants of a layer segment seen with this class and mode, without kGradientsPresent.
+  [[nodiscard]] const std::vector<std::uint8_t>& variants(std::uint16_t layer_class,
+                                                          Mode mode) const;
+  // The shape of a segment that was seen at one only.
+  [[nodiscard]] std::optional<ShapeKey> only_shape(const SegmentKey& segment) const;
+  [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const {
+    return predictor_->distinct_shapes(segment);
+  }
+  // In which the head of a kind of step was measured.
+  [[nodiscard]] const FullLayers& head_full_layers(std::uint8_t step_kind,
+                                                   bool gradients_present) const {
+    return head_full_[head_index(step_kind, gradients_present)];
+  }
+  // Whether a layer holds its output itself; false where nothing is known.
+  [[nodiscard]] bool holds_output(std::uint16_t layer_class, Mode mode) const {
+    return predictor_->distinct_shapes(held_output(layer_class, mode)) > 0;
+  }
+  // Classes that were run with `keep` although the plan said `full`.
+  [[nodiscard]] bool refuses_full(std::uint16_t layer_class) const {
+    return refusing_.contains(layer_class);
+  }
+
+  void forget_class(std::uint16_t layer_class);
+  // What its layers need in the backward.
+  void forget_backwards(std::uint16_t layer_class);
+  // The selective modes of a class: its menu changed.
+  void forget_selective(std::uint16_t layer_class);
+  // Gaps of a kind of step, of this index and above: the layers around them changed.
+  void forget_gaps_from(std::uint8_t step_kind, std::size_t index);
+  // All that stands between the layers of a kind of step.
+  void forget_kind(std::uint8_t step_kind);
+
+  [[nodiscard]] const Predictor& predictor() const { return *predictor_; }
+  // Rises whenever a prediction may have changed.
+  [[nodiscard]] std::uint64_t version() const {
+    return predictor_->version() + relative_times_.version();
+  }
+
+  // Lines of text, and back into a fresh store. Errors: kCorrupt.
+  [[nodiscard]] std::string serialize() const;
+  Result<void> restore(const std::string& text);
+
+ private:
+  // An optimizer's sample that waits for the next step.
+  struct PendingOptimizer {
+    SegmentKey key;
+    StepContext context;
+    SegmentSample sample;
+  };
+
+  static std::size_t head_index(std::uint8_t step_kind, bool gradients_present) {
+    return 2U * step_kind + (gradients_present ? 1U : 0U);
+  }
+  bool wants_head(const SegmentKey& key, const FullLayers& full, const ReleasedBytes& released);
+  void note_refusal(const SegmentObservation& item, const Plan* plan);
+  // Times (segment_times.cpp).
+  struct Together;
+  void observe_times_of(const StepOutcome& outcome);
+  void observe_together(const SegmentKey& key, const ShapeKey& shape, const Together& taken);
+  void take(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample,
+            double forget_above, ObserveReport& report);
+  void take_observation(const SegmentKey& key, const SegmentObservation& item,
+                        const ShapeKey& shape, double forget_above, ObserveReport& report);
+  Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);
+  bool restore_line(const std::string& what, std::istringstream& words);
+  [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
+  double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;
+  void forget(const SegmentKey& key);
+  void give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample);
+  void refresh_index();
+
+  PredictorFactory factory_;
+  std::unique_ptr<Predictor> predictor_;
+  RelativeTimes relative_times_;
+  std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
+  std::array<FullLayers, 2 * SegmentKey::kMostKinds> head_full_;
+  std::set<std::uint16_t> refusing_;
+  std::optional<PendingOptimizer> pending_optimizer_;
+  std::int32_t skipped_optimizers_ = 0;  // in a row
+  bool accumulates_ = false;             // some step began with gradients present
+  // By class, rebuilt when a segment appears or goes.
+  std::map<std::uint16_t, std::vector<Mode>> modes_;
+  std::map<std::pair<std::uint16_t, Mode>, std::vector<std::uint8_t>> variants_;
+};
+
+}  // namespace pudica

@@ -1,0 +1,235 @@
+#include "predictor/step/step_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "predictor/step/class_model.h"
+#include "predictor/step/host_room.h"
+#include "predictor/step/layer_model.h"
+
+namespace pudica {
+namespace {
+
+class Builder {
+ public:
+  Builder(const SegmentStore& store, const StepStructure& structure, const CostsRequest& request)
+      : store_(store), structure_(structure), request_(request) {}
+
+  Result<StepModel> build() {
+    if (structure_.layers.empty()) {
+      return Error{ErrorCode::kUnavailable, "no layer is known yet"};
+    }
+    model_.point.layers.reserve(structure_.layers.size());
+    model_.upper.layers.reserve(structure_.layers.size());
+    for (std::size_t i = 0; i < structure_.layers.size(); ++i) {
+      auto costs = layer(structure_.layers[i]);
+      if (!costs) return costs.error();
+      model_.point.layers.push_back((*costs)->point);
+      model_.upper.layers.push_back((*costs)->upper);
+      model_.point.step_seconds += (*costs)->seconds;
+      add_gap(i);
+      add_gap_epilogue(i);
+      note_following(i);
+    }
+    auto head = add_head();
+    if (!head) return head.error();
+    add_epilogue_and_optimizer();
+    fill_host(model_, request_.host_bytes);
+    model_.upper.step_seconds = model_.point.step_seconds;
+    return std::move(model_);
+  }
+
+ private:
+  using Memo = std::pair<StepStructure::Layer, LayerModel>;
+
+  void use(bool identified, bool fit) {
+    model_.identified = model_.identified && identified;
+    model_.fit = model_.fit && fit;
+  }
+
+  // The costs of a layer, computed once for each class and variant.
+  Result<const LayerModel*> layer(const StepStructure::Layer& wanted) {
+    for (const Memo& memo : memo_) {
+      if (memo.first == wanted) return &memo.second;
+    }
+    auto made = build_layer_model(store_, structure_, request_, wanted);
+    if (!made) return made.error();
+    use(made->identified, made->fit);
+    for (const UnknownMode& mode : made->unknown) note_unknown(mode);
+    memo_.reserve(structure_.layers.size());  // pointers into it stay valid
+    memo_.emplace_back(wanted, std::move(*made));
+    return &memo_.back().second;
+  }
+
+  void note_unknown(const UnknownMode& mode) {
+    for (const UnknownMode& known : model_.unknown) {
+      if (known.layer_class == mode.layer_class && known.mode == mode.mode) return;
+    }
+    model_.unknown.push_back(mode);
+  }
+
+  // Layers of one class with nothing of an output's size made between them are taken to be a chain.
+  void note_following(std::size_t index) {
+    if (index == 0) return;
+    const LayerCosts& before = model_.point.layers[index - 1];
+    const LayerCosts& here = model_.point.layers[index];
+    const bool follows = !structure_.layers[index].apart &&
+                         here.layer_class == before.layer_class && before.output_bytes > 0 &&
+                         here.gap_net_bytes < before.output_bytes;
+    model_.point.layers[index].follows_previous = follows;
+    model_.upper.layers[index].follows_previous = follows;
+  }
+
+  void add_gap(std::size_t index) {
+    const SegmentKey key{SegmentKind::kGap, static_cast<std::uint16_t>(index), Mode::keep(), 0};
+    const auto gap = store_.predict(key.in_kind(request_.step_kind), request_.shape);
+    if (!gap) return;
+    use(gap->estimate.identified, gap->fit);
+    LayerCosts& point = model_.point.layers[index];
+    point.gap_net_bytes = gap->estimate.net_bytes;
+    point.gap_peak_bytes = gap->estimate.peak_bytes;
+    LayerCosts& upper = model_.upper.layers[index];
+    upper.gap_net_bytes = std::max(gap->estimate.net_bytes, gap->estimate.net_upper_bytes);
+    upper.gap_peak_bytes = std::max(gap->estimate.peak_bytes, gap->estimate.peak_upper_bytes);
+    model_.point.step_seconds += gap->estimate.seconds;
+  }
+
+  // The backward of what stands before layer `index` follows the layer's own: its highest point
+  // counts as the layer's, what it leaves likewise.
+  void add_gap_epilogue(std::size_t index) {
+    if (index == 0) return;  // the step's own
+    bool as_asked = true;
+    const auto gap = step_segment(SegmentKind::kEpilogue, as_asked, index);
+    if (!gap) return;
+    const auto add = [](LayerCosts& layer, std::int64_t net_bytes, std::int64_t peak_bytes) {
+      for (LayerModeCosts& mode : layer.modes) {
+        const std::int64_t after =
+            layer.residue_bytes + mode.released_bytes - mode.forward_net_bytes;
+        const std::int64_t behind = mode.backward_peak_bytes + mode.behind_holder_bytes;
+        mode.backward_peak_bytes = std::max(mode.backward_peak_bytes, after + peak_bytes);
+        mode.behind_holder_bytes = std::max<std::int64_t>(0, behind - mode.backward_peak_bytes);
+      }
+      layer.residue_bytes += net_bytes;
+    };
+    const SegmentEstimate& bytes = gap->estimate;
+    add(model_.point.layers[index], bytes.net_bytes, bytes.peak_bytes);
+    add(model_.upper.layers[index], std::max(bytes.net_bytes, bytes.net_upper_bytes),
+        std::max(bytes.peak_bytes, bytes.peak_upper_bytes));
+  }
+
+  // A segment of the whole step, by preference as it is with gradients as asked.
+  std::optional<StoredEstimate> step_segment(SegmentKind kind, bool& as_asked,
+                                             std::size_t index = 0) {
+    SegmentKey key{kind, static_cast<std::uint16_t>(index), Mode::keep(), 0};
+    key = key.in_kind(request_.step_kind);
+    key.variant = request_.gradients_present ? SegmentKey::kGradientsPresent : 0;
+    auto found = store_.predict(key, request_.shape);
+    as_asked = found.has_value();
+    if (!found) {
+      key.variant ^= SegmentKey::kGradientsPresent;
+      found = store_.predict(key, request_.shape);
+    }
+    if (found) use(found->estimate.identified && as_asked, found->fit && as_asked);
+    if (found) model_.point.step_seconds += found->estimate.seconds;
+    return found;
+  }
+
+  Result<void> add_head() {
+    bool as_asked = true;
+    const auto head = step_segment(SegmentKind::kHead, as_asked);
+    if (!head) {
+      return Error{
+          ErrorCode::kUnavailable,
+          "not measured yet: " + to_string(SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0})};
+    }
+    // The head was measured in steps in which some layers ran `full`: what those released in it
+    // belongs to the plan, not to the head.
+    const bool present = request_.gradients_present == as_asked;
+    std::int64_t released = 0;
+    for (const auto& [layer, count] : store_.head_full_layers(request_.step_kind, present)) {
+      released += count * released_by_full(store_, request_.shape, request_.gradients_present,
+                                           layer.first, layer.second);
+    }
+    const SegmentEstimate& estimate = head->estimate;
+    model_.point.head_net_bytes = estimate.net_bytes + released;
+    model_.point.head_peak_bytes = estimate.peak_bytes;
+    model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;
+    model_.upper.head_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+    note_early_head(as_asked);
+    add_return();
+    return {};
+  }
+
+  void note_early_head(bool as_asked) {
+    SegmentKey key = SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0}.in_kind(request_.step_kind);
+    const bool present = request_.gradients_present == as_asked;
+    if (present) key.variant = SegmentKey::kGradientsPresent;
+    const auto early = store_.predict(early_free(key), request_.shape);
+    if (!early) return;
+    const auto take = [](StepCosts& costs, std::int64_t early_bytes) {
+      costs.head_behind_holder_bytes =
+          std::max<std::int64_t>(0, costs.head_peak_bytes - early_bytes);
+      costs.head_peak_bytes -= costs.head_behind_holder_bytes;
+    };
+    const SegmentEstimate& estimate = early->estimate;
+    take(model_.point, estimate.peak_bytes);
+    take(model_.upper, std::max(estimate.peak_bytes, estimate.peak_upper_bytes));
+  }
+
+  // Until it is known where the forward returns, it is taken to do so at the head's end.
+  void add_return() {
+    model_.point.returning_bytes = model_.upper.returning_bytes = request_.returning_bytes;
+    model_.point.return_peak_bytes = model_.point.head_peak_bytes;
+    model_.upper.return_peak_bytes = model_.upper.head_peak_bytes;
+    if (request_.returning_bytes == 0) return;
+    const SegmentKey until_return =
+        SegmentKey::until_return(structure_.layers.size()).in_kind(request_.step_kind);
+    const auto until = store_.predict(until_return, request_.shape);
+    if (!until) return;
+    use(until->estimate.identified && until->fit, true);
+    const auto cut = [](std::int64_t bytes, std::int64_t& peak) { peak = std::min(peak, bytes); };
+    cut(until->estimate.peak_bytes, model_.point.return_peak_bytes);
+    if (!until->fit) return;
+    cut(std::max(until->estimate.peak_bytes, until->estimate.peak_upper_bytes),
+        model_.upper.return_peak_bytes);
+  }
+
+  void add_epilogue_and_optimizer() {
+    bool as_asked = true;
+    if (const auto epilogue = step_segment(SegmentKind::kEpilogue, as_asked)) {
+      const SegmentEstimate& estimate = epilogue->estimate;
+      model_.point.epilogue_net_bytes = estimate.net_bytes;
+      model_.point.epilogue_peak_bytes = estimate.peak_bytes;
+      model_.upper.epilogue_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes);
+      model_.upper.epilogue_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+    }
+    // The optimizer needs the same with and without accumulation: either sample is as good.
+    const StepModel before = StepModel{{}, {}, model_.identified, model_.fit};
+    if (const auto optimizer = step_segment(SegmentKind::kOptimizer, as_asked)) {
+      model_.point.optimizer_peak_bytes = optimizer->estimate.peak_bytes + request_.state_bytes;
+      model_.upper.optimizer_peak_bytes =
+          std::max(model_.point.optimizer_peak_bytes,
+                   optimizer->estimate.peak_upper_bytes + request_.state_bytes);
+      if (!as_asked) {
+        model_.identified = before.identified;
+        model_.fit = before.fit;
+      }
+    }
+  }
+
+  const SegmentStore& store_;
+  const StepStructure& structure_;
+  const CostsRequest& request_;
+  StepModel model_;
+  std::vector<Memo> memo_;
+};
+
+}  // namespace
+
+Result<StepModel> build_step_model(const SegmentStore& store, const StepStructure& structure,
+                                   const CostsRequest& request) {
+  return Builder(store, structure, request).build();
+}
+
+}  // namespace pudica

@@ -7,7 +7,7 @@ namespace pudica {
 namespace {
 
 // A base that fell by less than this share of the budget is not worth a new plan.
-constexpr std::int64_t kWorthwhileShare = 400;
+constexpr std::int64_t kShareWorthAPlan = 400;
 
 bool keeps_all(const Plan& plan) {
   return std::ranges::all_of(plan.modes, [](Mode mode) { return mode == Mode::keep(); });
@@ -44,7 +44,7 @@ bool PlanStore::holds(const CachedPlan& entry, const StepContext& context) const
     if (static_cast<double>(predicted_peak(entry, context).count()) > ample) return false;
   }
   const bool could_be_faster = entry.plan->predicted_extra_seconds > 0 || !entry.plan->feasible;
-  const std::int64_t worthwhile = context.budget_bytes.count() / kWorthwhileShare;
+  const std::int64_t worthwhile = context.budget_bytes.count() / kShareWorthAPlan;
   const bool limited_by_returning = until_return_room <= worthwhile;
   const std::int64_t shrink =
       -growth - (limited_by_returning ? std::min<std::int64_t>(returning, 0) : 0);

@@ -41,7 +41,7 @@ struct ControllerOptions {
   PlanCacheOptions cache;
 };
 
-// Latencies of begin_step in nanoseconds, measured by the caller (the controller has no clock).
+// Counted over a controller's life.
 struct ControllerCounters {
   std::int64_t steps = 0;
   std::int64_t learning_steps = 0;  // without a plan that predicts

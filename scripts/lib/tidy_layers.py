@@ -83,6 +83,7 @@ LIBRARIES = {
 ALLOWED = {
     "src/base": {"spdlog": r"log\.cpp", "fmt": r"log\.cpp"},
     "predictor": {"Eigen": None},
+    "src/policy": {"Eigen": r"quadratic_fit\.cpp"},
     "emulated_device": {"cuda": None, "torch": r"torch_changes\.cpp"},
     "src/config": {"json": None},
     # http_bounded_client.h derives from the library's client: for http_client.cpp alone.

@@ -14,8 +14,6 @@
 namespace pudica {
 namespace {
 
-// A margin that fell by less than this share of the budget leaves the plans as they are.
-constexpr std::int64_t kWorthwhileShare = 4000;
 // Recorded steps that tell the times of several lengths apart.
 constexpr std::int64_t kTimeSamplesPerLength = 4;
 
@@ -27,8 +25,6 @@ constexpr std::int64_t kMostCuriousWhenCertain = 8;
 constexpr double kFarBeyond = 1.25;
 // Learning steps after which one that was revoked does without the kept calls that it did not get.
 constexpr std::int64_t kPatientSteps = 6;
-// Steps of a run that may come before its optimizer's first.
-constexpr std::uint64_t kMostFirstSteps = 64;
 // Recorded steps in a row whose backward could not be cut into layers.
 constexpr std::int64_t kMostUnmeasured = 4;
 // Steps without a plan after which the next one is recorded, and every time twice as many.
@@ -45,7 +41,7 @@ ControllerImpl::ControllerImpl(const ControllerOptions& options)
       kinds_([this](std::uint8_t number) { return make_kind(number); }),
       kind_(&kinds_[0]),
       told_(kind_),
-      margin_(options.margin_revocation_rate) {
+      room_(options.margin_revocation_rate) {
   phase_.reason = "no step was seen yet";
 }
 
@@ -95,20 +91,20 @@ void ControllerImpl::begin_context(const StepContext& given) {
   kind_ = &kinds_.expected(given.shape);
   if (broken_) return;
   StepContext context = given;
-  note_budget(context);
-  most_returning_bytes_ = std::max(most_returning_bytes_, context.returning_bytes);
-  note_base(context);
-  if (claims_.begin_step()) margin_.reset();  // the errors of another process
+  room_.told(context.budget_bytes);
+  context.budget_bytes = room_.budget();
+  base_.begin_step(context, step_);
+  if (claims_.begin_step()) room_.margin.reset();  // the errors of another process
   const std::uint64_t version = learner_.version();
   learner_.settle(context);
   if (learner_.version() != version) predictions_changed(step_ - 1);
-  apply_available(context.budget_bytes);
+  settle_room();
 }
 
 StepDecision ControllerImpl::decide(const StepContext& given) {
   if (broken_) return fallback_step(given);
   StepContext context = given;
-  context.budget_bytes = budget_bytes_;
+  context.budget_bytes = room_.budget();
   if (!kind_->relearning && !context.shares_backward()) {
     if (const CachedPlan* entry = kind_->plans.find(context, step_)) {
       return publish_hit(*entry, context);
@@ -158,44 +154,13 @@ void ControllerImpl::clear_plans() {
   for (const auto& kind : kinds_) kind->plans.clear();
 }
 
-void ControllerImpl::note_budget(StepContext& context) {
-  if (context.budget_bytes != context_budget_bytes_) {
-    context_budget_bytes_ = context.budget_bytes;
-    budget_bytes_ = context.budget_bytes;
+void ControllerImpl::settle_room() {
+  const auto change = room_.settle();
+  if (!change) return;
+  if (change->forget) clear_plans();
+  if (change->shrink) {
+    for (const auto& kind : kinds_) kind->plans.available_changed(*change->shrink);
   }
-  context.budget_bytes = budget_bytes_;
-}
-
-void ControllerImpl::note_base(const StepContext& context) {
-  if (context.waiting_forwards > 0) return;  // held for another forward as well
-  const std::size_t variant = context.gradients_present ? 1 : 0;
-  last_base_bytes_[variant] = context.base_bytes;
-  base_known_[variant] = true;
-  // No gradients again: there was an optimizer's step.
-  const bool is_over = variant == 0 && !coming_base_bytes_[0];
-  if (is_over || step_ > kMostFirstSteps) coming_base_bytes_[1].reset();
-  const auto& coming = coming_base_bytes_[variant];
-  state_bytes_ = coming ? std::max(Bytes(0), *coming - context.base_bytes) : Bytes(0);
-  if (variant == 0) coming_base_bytes_[0].reset();
-}
-
-void ControllerImpl::apply_available(Bytes budget_bytes) {
-  const Bytes target = budget_bytes - Bytes(margin_.held_back_bytes(budget_bytes.count()));
-  if (target == available_bytes_ && budget_bytes == available_budget_bytes_) return;
-  const bool limited = budget_bytes > Bytes(0) && available_budget_bytes_ > Bytes(0);
-  const Bytes shrink = available_bytes_ - target;
-  const bool same_budget = budget_bytes == available_budget_bytes_;
-  deferred_growth_bytes_ = std::max(Bytes(0), deferred_growth_bytes_ - shrink);
-  if (!limited) {
-    clear_plans();
-    deferred_growth_bytes_ = Bytes(0);
-  } else if (shrink > Bytes(0) || !same_budget ||
-             deferred_growth_bytes_ >= Bytes(budget_bytes.count() / kWorthwhileShare)) {
-    for (const auto& kind : kinds_) kind->plans.available_changed(shrink);
-    if (shrink < Bytes(0)) deferred_growth_bytes_ = Bytes(0);
-  }  // else new plans use the growth; the others are not worth redoing
-  available_bytes_ = target;
-  available_budget_bytes_ = budget_bytes;
   regions_.clear();
 }
 
@@ -234,7 +199,7 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
-  if (state_bytes_ == Bytes(0))
+  if (base_.coming_state() == Bytes(0))
     kind_->plans.insert(context, std::move(entry), step_);  // else of once
   return decision;
 }
@@ -266,7 +231,7 @@ CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepMod
   CachedPlan entry;
   entry.choice = built.choice;
   entry.predicted_peak_bytes = built.plan.predicted_peak_bytes;
-  entry.slack_bytes = std::max(Bytes(0), available_bytes_ - context.base_bytes - planned);
+  entry.slack_bytes = std::max(Bytes(0), room_.available() - context.base_bytes - planned);
   entry.base_bytes = context.base_bytes;
   entry.returning_bytes = context.returning_bytes;
   entry.until_return_bytes = Bytes(point.until_return_bytes);
@@ -289,7 +254,7 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   }
   PlanRequest request;
   request.context = context;
-  request.margin_bytes = margin_at(context.budget_bytes);
+  request.margin_bytes = room_.held_back(context.budget_bytes);
   request.ample_fraction = options_.ample_fraction;
   request.keep_all_bytes = keep_all_peak(kind, context, model);
   BuiltPlan built =
@@ -408,18 +373,13 @@ StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   return {std::make_shared<const Plan>(std::move(plan)), record};
 }
 
-Bytes ControllerImpl::margin_at(Bytes budget_bytes) const {
-  if (budget_bytes == available_budget_bytes_) return budget_bytes - available_bytes_;
-  return Bytes(margin_.held_back_bytes(budget_bytes.count()));
-}
-
 Result<StepModel> ControllerImpl::model_of(const StepKind& kind, const StepContext& context) const {
   CostsRequest request;
   request.shape = context.shape;
   request.step_kind = kind.number;
   request.gradients_present = context.gradients_present;
   request.returning_bytes = context.returning_bytes.count();
-  request.state_bytes = state_bytes_.count();
+  request.state_bytes = base_.coming_state().count();
   request.menu = options_.menu;
   request.host_bytes = options_.host_bytes;
   request.lenient = kind.learning_steps >= options_.warmup_max_steps;

@@ -54,7 +54,7 @@ bool ControllerImpl::agrees_with_claims(const StepOutcome& outcome,
       return true;
     case Claims::Verdict::kContradicts:
       clear_plans();
-      margin_.reset();
+      room_.margin.reset();
       return false;
     case Claims::Verdict::kNothingSaid:
     case Claims::Verdict::kAgrees:
@@ -71,9 +71,8 @@ void ControllerImpl::drop_claims() {
   claims_.drop();
   learner_.forget();
   for (const auto& kind : kinds_) kind->forget();
-  margin_.reset();
-  most_returning_bytes_ = Bytes(0);
-  coming_base_bytes_ = {};
+  room_.margin.reset();
+  base_.drop_restored();
 }
 
 }  // namespace pudica

@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "controller/base_bytes.h"
 #include "controller/claims.h"
-#include "controller/margin.h"
 #include "controller/phase.h"
+#include "controller/room.h"
 #include "controller/step_kinds.h"
 #include "pudica/controller.h"
 #include "pudica/plan_builder.h"
@@ -38,7 +39,7 @@ class ControllerImpl final : public Controller {
                                      std::uint16_t first_class) override;
   void end_step(const StepOutcome& outcome) override;
   void learn_times(const std::vector<SegmentTime>& times) override;
-  void set_budget(Bytes budget_bytes) override { budget_bytes_ = budget_bytes; }
+  void set_budget(Bytes budget_bytes) override { room_.set_budget(budget_bytes); }
   [[nodiscard]] ControllerState state() const override { return phase_.state; }
   [[nodiscard]] ControllerSnapshot snapshot() const override;
   [[nodiscard]] Result<ShapeEstimate> estimate(const ShapeKey& shape,
@@ -75,9 +76,7 @@ class ControllerImpl final : public Controller {
   StepDecision teach_joined_step(Plan plan);
   StepDecision fallback_step(const StepContext& context);
   StepDecision publish(Plan plan, Pending pending, bool record);
-  void note_budget(StepContext& context);
-  void note_base(const StepContext& context);
-  void apply_available(Bytes budget_bytes);
+  void settle_room();
   void stand_down(const std::string& reason);
   [[nodiscard]] std::unique_ptr<StepKind> make_kind(std::uint8_t number) const;
   void predictions_changed(std::uint64_t step);
@@ -86,8 +85,6 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] Result<StepModel> model_of(const StepKind& kind, const StepContext& context) const;
   [[nodiscard]] Mode default_mode() const;
   [[nodiscard]] std::vector<Mode::Kind> plain_menu() const;
-  // Held back from a budget: as at the latest step under it, else by the errors known.
-  [[nodiscard]] Bytes margin_at(Bytes budget_bytes) const;
   [[nodiscard]] bool on_menu(Mode::Kind kind) const;
   StepKind& kind_of(const StepStructure& structure);
   StepKind& fresh_kind();
@@ -132,7 +129,6 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] bool keeping_may_not_fit(const StepContext& context) const;
 
   // Reports and state.
-  [[nodiscard]] StepContext context_at(const ShapeKey& shape, Bytes budget_bytes) const;
   void add_regions(const StepKind& kind, std::vector<CachedPlan>& plans) const;
   [[nodiscard]] std::string state_body() const;
   Result<void> take_state_body(const std::string& body);
@@ -148,25 +144,13 @@ class ControllerImpl final : public Controller {
       first_apart_;                // classes whose layers need something else as a step's first
   std::uint8_t planned_kind_ = 0;  // that the latest decision is for
   Claims claims_;
-  Margin margin_;
+  Room room_;
+  BaseBytes base_;
   Phase phase_;
   ControllerCounters counters_;
   std::uint64_t step_ = 0;
   std::uint64_t next_plan_id_ = 1;
   Pending pending_;
-
-  Bytes budget_bytes_{0};                   // in force
-  Bytes context_budget_bytes_{-1};          // last seen in a context: the latest change wins
-  Bytes available_bytes_{0};                // budget less margin, as the cached plans know it
-  Bytes deferred_growth_bytes_{0};          // since older plans were last dropped for it
-  Bytes available_budget_bytes_{-1};        // the budget that belongs to it
-  std::array<Bytes, 2> last_base_bytes_{};  // without and with gradients present
-  bool base_known_[2] = {false, false};
-  // After a restore, until the optimizer's first step is over: the base bytes of the steps behind
-  // it, which it leads to. nullopt: over, or nothing was restored.
-  std::array<std::optional<Bytes>, 2> coming_base_bytes_;
-  Bytes state_bytes_{0};           // that the step's optimizer will make
-  Bytes most_returning_bytes_{0};  // that was seen
 
   std::vector<std::int64_t> largest_;  // of each dimension, over the steps that ended
   bool short_of_room_ = false;         // a plan could not keep everything

@@ -32,7 +32,7 @@ bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& m
   if (!short_of_room_ || model.unknown.empty() || kind_->menu_steps >= kMostMenuSteps) return false;
   if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
   if (claims_.doubts_basis(kind_->structure, Mode::keep())) return false;
-  const std::int64_t room = (available_bytes_ - context.base_bytes).count();
+  const std::int64_t room = (room_.available() - context.base_bytes).count();
   const MenuLessons taught = lessons_within(model, built.choice, plan.joined, room);
   if (taught.lessons.empty()) return false;
   ++kind_->menu_steps;

@@ -98,7 +98,7 @@ std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
   if (!outcome.plan->revocable) error = std::max(error, 0.0);
   if (outcome.revocations > 0 && outcome.plan->feasible) {
     // The plan itself would have needed more than the budget; how much more is not known.
-    error = std::max(error, relative(budget_bytes_));
+    error = std::max(error, relative(room_.budget()));
     kind_->plans.erase(outcome.context);
     kind_->to_record.insert(shape);
   } else if (outcome.revocations > 0) {
@@ -108,7 +108,7 @@ std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
   // What the model can still learn is no noise: the margin takes it once a recording has not
   // helped.
   if (!misfit || kind_->recorded_again.contains(shape) || kind_->drift.had_fruitless_drift()) {
-    margin_.add(error);
+    room_.margin.add(error);
   } else {
     kind_->to_record.insert(shape);
   }
@@ -128,7 +128,7 @@ void ControllerImpl::note_peak(const StepOutcome& outcome) {
   const StepContext& context = outcome.context;
   if (context.shares_backward() || (outcome.revocations > 0 && !plan.feasible)) return;
   if (outcome.revocations > 0) {  // at the budget, which it would have gone beyond
-    const Bytes least = std::max(outcome.peak_bytes, budget_bytes_) + Bytes(1);
+    const Bytes least = std::max(outcome.peak_bytes, room_.budget()) + Bytes(1);
     kind_->known_peaks.note_revoked(context, plan, (least - context.base_bytes).count());
     return;
   }
@@ -157,7 +157,7 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
     kind_->recorded_again.insert(shape);
   }
   if (drifted && report.forgotten > 0) {
-    margin_.reset();
+    room_.margin.reset();
     kind_->drift.reset();
     kind_->known_peaks.clear();  // of a model that is no longer
   } else if (drifted) {

@@ -175,11 +175,11 @@ ControllerSnapshot ControllerImpl::snapshot() const {
   ControllerSnapshot out;
   out.state = phase_.state;
   out.state_reason = phase_.reason;
-  out.budget_bytes = budget_bytes_;
-  out.margin_bytes =
-      available_budget_bytes_ > Bytes(0) ? available_budget_bytes_ - available_bytes_ : Bytes(0);
-  out.margin_fraction = margin_.fraction();
-  out.base_bytes = last_base_bytes_[base_known_[0] ? 0 : 1];
+  out.budget_bytes = room_.budget();
+  out.margin_bytes = room_.margin_in_force();
+  out.margin_fraction = room_.margin.fraction();
+  const BaseBytes::Saved& base = base_.latest();
+  out.base_bytes = base[base[0] ? 0 : 1].value_or(Bytes(0));
   out.structure = told_->structure;
   out.counters = counters_;
   for (const auto& kind : kinds_) {
@@ -213,7 +213,7 @@ void ControllerImpl::add_regions(const StepKind& kind, std::vector<CachedPlan>& 
       if (made >= kRegionsPerSnapshot) continue;
       ++made;
       const auto fits = [this, &kind, &entry](const ShapeKey& shape) -> std::optional<bool> {
-        StepContext context = context_at(shape, budget_bytes_);
+        StepContext context = base_.context_at(shape, room_.budget());
         context.gradients_present = false;
         const auto model = model_of(kind, context);
         if (!model) return std::nullopt;
@@ -221,7 +221,7 @@ void ControllerImpl::add_regions(const StepKind& kind, std::vector<CachedPlan>& 
         if (!choice) return std::nullopt;
         const Bytes peak =
             entry.base_bytes + Bytes(step_peak_bytes(model->point, *choice, entry.plan->joined));
-        return available_budget_bytes_ <= Bytes(0) || peak <= available_bytes_;
+        return !room_.is_limited() || peak <= room_.available();
       };
       known = regions_.emplace(entry.plan->id, region_of(entry.plan->shape, fits)).first;
     }
@@ -229,19 +229,9 @@ void ControllerImpl::add_regions(const StepKind& kind, std::vector<CachedPlan>& 
   }
 }
 
-StepContext ControllerImpl::context_at(const ShapeKey& shape, Bytes budget_bytes) const {
-  StepContext context;
-  context.shape = shape;
-  context.budget_bytes = budget_bytes;
-  context.gradients_present = !base_known_[0] && base_known_[1];
-  context.base_bytes = last_base_bytes_[context.gradients_present ? 1 : 0];
-  context.returning_bytes = most_returning_bytes_;
-  return context;
-}
-
 Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes budget_bytes) const {
   // What was learned is enough or is not; the phase only says whether steps are planned by it.
-  const StepContext context = context_at(shape, budget_bytes);
+  const StepContext context = base_.context_at(shape, budget_bytes);
   const StepKind& kind = kinds_.expected(shape);
   const auto model = model_of(kind, context);
   if (!model) {
@@ -252,7 +242,7 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
   out.identified = model->identified;
   out.base_bytes = context.base_bytes;
   out.gradients_present = context.gradients_present;
-  out.margin_bytes = margin_at(budget_bytes);
+  out.margin_bytes = room_.held_back(budget_bytes);
   ChainProblem problem = to_chain(model->point);
   add_joints(model->point, &problem);
   out.returning_bytes = context.returning_bytes;
@@ -320,14 +310,14 @@ std::string ControllerImpl::state_body() const {
     }
   }
   for (const std::size_t present : {0U, 1U}) {
-    if (!base_known_[present]) continue;
-    out << "base " << present << ' ' << written(last_base_bytes_[present]) << '\n';
+    const auto& base = base_.latest()[present];
+    if (base) out << "base " << present << ' ' << written(*base) << '\n';
   }
-  if (most_returning_bytes_ > Bytes(0)) {
-    out << "returning " << written(most_returning_bytes_) << '\n';
+  if (base_.most_returning() > Bytes(0)) {
+    out << "returning " << written(base_.most_returning()) << '\n';
   }
   out << std::setprecision(17);
-  for (const double error : margin_.errors()) out << "error " << error << '\n';
+  for (const double error : room_.margin.errors()) out << "error " << error << '\n';
   out << "segments\n" << learner_.serialize();
   return out.str();
 }
@@ -349,8 +339,8 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
     const auto rest = static_cast<std::size_t>(in.tellg());
     auto done = learner_.restore(rest <= body.size() ? body.substr(rest) : std::string());
     if (!done) return done;
-    margin_ = Margin(options_.margin_revocation_rate);
-    for (const double error : header.errors) margin_.add(error);
+    room_.margin.reset();
+    for (const double error : header.errors) room_.margin.add(error);
     if (!options_.trusts_restored_states) claims_.begin();
     std::vector<StepStructure> structures(header.kinds.size(), header.structure);
     for (std::size_t i = 0; i < structures.size(); ++i) {
@@ -365,12 +355,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       const bool apart = !layers.empty() && (layers[0].variant & SegmentKey::kFirstOfClass) != 0;
       if (apart) first_apart_.insert(layers[0].layer_class);
     }
-    for (const std::size_t present : {0U, 1U}) {
-      base_known_[present] = header.base_bytes[present].has_value();
-      last_base_bytes_[present] = header.base_bytes[present].value_or(Bytes(0));
-      coming_base_bytes_[present] = header.base_bytes[present];
-    }
-    most_returning_bytes_ = header.returning_bytes;
+    base_.restore(header.base_bytes, header.returning_bytes);
     broken_ = false;
     if (const StepStructure latest = latest_; !latest.layers.empty()) on_structure(latest);
     return {};

@@ -18,8 +18,8 @@ void Session::prepare_cache() {
   const bool unsure = plan == nullptr || plan->revocable || reached_cap_;
   leaves_doubt_ = plan != nullptr &&
                   gap_.may_not_fit(plan->predicted_peak_bytes.count(), budget, cache->page_bytes);
-  constexpr std::int64_t kWorthwhileShare = 16;
-  const bool much = cache->reserved_bytes - meter_.in_use_bytes() > budget / kWorthwhileShare;
+  constexpr std::int64_t kMuchShare = 16;
+  const bool much = cache->reserved_bytes - meter_.in_use_bytes() > budget / kMuchShare;
   if (!unsure || !much) return;
   meter_.empty_cache();
   reserved_before_ = meter_.cache_bytes()->reserved_bytes;

@@ -23,10 +23,10 @@
 
 namespace pudica {
 
-// Parts: deciding (controller.cpp), the layers that are planned for (controller_structure.cpp),
-// learning from outcomes (controller_outcome.cpp), what a restored state is worth
-// (controller_claims.cpp), and reports and state (controller_report.cpp). Not thread-safe: one
-// owner thread.
+// Parts: deciding (controller.cpp), plans (controller_plans.cpp), the layers that are planned for
+// (controller_structure.cpp), learning from outcomes (controller_outcome.cpp), what a restored
+// state is worth (controller_claims.cpp), and reports and state (controller_report.cpp). Not
+// thread-safe: one owner thread.
 class ControllerImpl final : public Controller {
  public:
   explicit ControllerImpl(const ControllerOptions& options);

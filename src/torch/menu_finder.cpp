@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "torch/class_menu.h"
+#include "torch/menu_hull.h"
 #include "torch/menu_trial.h"
 #include "torch/operator_work.h"
 #include "torch/work_clock.h"
@@ -24,14 +25,6 @@ struct Candidate {
   std::uint32_t slot = 0;
   std::size_t storage = 0;
   std::int64_t bytes = 0;
-};
-
-// Bytes and work in units that all candidates and operators share: the same numbers at every shape
-// where all tensors grow alike.
-struct Point {
-  std::int64_t freed = 0;
-  std::int64_t work = 0;
-  std::vector<std::size_t> chosen;  // candidates by index
 };
 
 class MenuFinder {
@@ -58,15 +51,15 @@ class MenuFinder {
     choose_candidates(recoverable);
     choose_packed(recoverable);
     measure_work();
-    std::vector<Point> hull = lower_hull(points());
-    Point least = always_dropped();
+    std::vector<MenuPoint> hull = lower_hull(points());
+    MenuPoint least = always_dropped();
     const bool is_first = hull.empty() || hull.front().freed > least.freed;
     if (!packed_.empty() && is_first) hull.insert(hull.begin(), std::move(least));
     thin(hull, most_steps);
     auto menu = std::make_shared<ClassMenu>();
     menu->signature = tape_.signature();
     menu->sequence = tape_.sequence();
-    for (const Point& point : hull) menu->steps.push_back(step_of(point));
+    for (const MenuPoint& point : hull) menu->steps.push_back(step_of(point));
     add_order(*menu);
     drop_what_differs(*menu);
     if (menu->steps.empty()) return nullptr;
@@ -203,9 +196,9 @@ class MenuFinder {
   }
 
   // `bound`: by the rules.
-  Point evaluate(std::vector<std::size_t> chosen, bool bound, bool& feasible) const {
+  MenuPoint evaluate(std::vector<std::size_t> chosen, bool bound, bool& feasible) const {
     StorageSet drop(tape_.stored().size(), false);
-    Point point;
+    MenuPoint point;
     for (const std::size_t i : chosen) {
       drop[candidates_[i].storage] = true;
       point.freed += candidates_[i].bytes / byte_unit_;
@@ -221,10 +214,10 @@ class MenuFinder {
     return point;
   }
 
-  std::vector<Point> points() const {
-    std::vector<Point> out;
+  std::vector<MenuPoint> points() const {
+    std::vector<MenuPoint> out;
     bool feasible = false;
-    const Point always = always_dropped();
+    const MenuPoint always = always_dropped();
     if (candidates_.size() <= kMostExhaustive) {
       std::uint32_t required = 0;
       for (const std::size_t i : always.chosen) required |= 1U << i;
@@ -234,12 +227,12 @@ class MenuFinder {
         for (std::size_t i = 0; i < candidates_.size(); ++i) {
           if ((set >> i & 1U) != 0) chosen.push_back(i);
         }
-        Point point = evaluate(std::move(chosen), /*bound=*/true, feasible);
+        MenuPoint point = evaluate(std::move(chosen), /*bound=*/true, feasible);
         if (feasible) out.push_back(std::move(point));
       }
       return out;
     }
-    Point now = always;
+    MenuPoint now = always;
     if (!now.chosen.empty()) out.push_back(now);
     while (const auto next = cheapest_next(now, /*bound=*/true)) {
       now = next->point;
@@ -249,26 +242,26 @@ class MenuFinder {
   }
 
   // What the rules want dropped, as far as it can be recovered within them.
-  Point always_dropped() const {
-    Point now;
+  MenuPoint always_dropped() const {
+    MenuPoint now;
     bool feasible = false;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (!is_to_be_dropped(candidates_[i].storage)) continue;
       std::vector<std::size_t> chosen = now.chosen;
       chosen.push_back(i);
-      Point point = evaluate(std::move(chosen), /*bound=*/true, feasible);
+      MenuPoint point = evaluate(std::move(chosen), /*bound=*/true, feasible);
       if (feasible) now = std::move(point);
     }
     return now;
   }
 
   struct Next {
-    Point point;
+    MenuPoint point;
     std::size_t candidate = 0;
   };
 
   // The candidate with the least further work per byte, added.
-  std::optional<Next> cheapest_next(const Point& now, bool bound) const {
+  std::optional<Next> cheapest_next(const MenuPoint& now, bool bound) const {
     double best_price = std::numeric_limits<double>::infinity();
     std::optional<Next> best;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -276,7 +269,7 @@ class MenuFinder {
       std::vector<std::size_t> chosen = now.chosen;
       chosen.push_back(i);
       bool feasible = false;
-      Point point = evaluate(std::move(chosen), bound, feasible);
+      MenuPoint point = evaluate(std::move(chosen), bound, feasible);
       const double price = static_cast<double>(std::max<std::int64_t>(0, point.work - now.work)) /
                            static_cast<double>(point.freed - now.freed);
       if (!feasible || price >= best_price) continue;
@@ -286,53 +279,7 @@ class MenuFinder {
     return best;
   }
 
-  // From (0, 0): ever more bytes at a rising price.
-  static std::vector<Point> lower_hull(std::vector<Point> points) {
-    std::ranges::stable_sort(points, [](const Point& a, const Point& b) {
-      return a.freed != b.freed ? a.freed < b.freed : a.work < b.work;
-    });
-    const auto product = [](std::int64_t a, std::int64_t b) {
-      return static_cast<double>(a) * static_cast<double>(b);
-    };
-    const auto area = [&product](const Point& a, const Point& b, const Point& c) {
-      return product(b.work - a.work, c.freed - a.freed) -
-             product(c.work - a.work, b.freed - a.freed);
-    };
-    std::vector<Point> hull{Point{}};
-    for (Point& point : points) {
-      if (point.freed == hull.back().freed) continue;  // dearer for the same
-      while (hull.size() > 1 && area(hull[hull.size() - 2], hull.back(), point) >= 0) {
-        hull.pop_back();
-      }
-      hull.push_back(std::move(point));
-    }
-    hull.erase(hull.begin());
-    return hull;
-  }
-
-  // Takes away inner points, each time the one that costs the hull the least area.
-  static void thin(std::vector<Point>& hull, std::size_t most) {
-    while (hull.size() > most && hull.size() > 2) {
-      double least = std::numeric_limits<double>::infinity();
-      std::size_t drop = 1;
-      for (std::size_t i = 1; i + 1 < hull.size(); ++i) {
-        const Point& a = hull[i - 1];
-        const Point& c = hull[i + 1];
-        const auto span = static_cast<double>(c.freed - a.freed);
-        const double share = static_cast<double>(hull[i].freed - a.freed) / span;
-        const double chord =
-            static_cast<double>(a.work) + share * static_cast<double>(c.work - a.work);
-        const double gain = (chord - static_cast<double>(hull[i].work)) * span;
-        if (gain < least) {
-          least = gain;
-          drop = i;
-        }
-      }
-      hull.erase(hull.begin() + static_cast<std::ptrdiff_t>(drop));
-    }
-  }
-
-  MenuStep step_of(const Point& point) const {
+  MenuStep step_of(const MenuPoint& point) const {
     MenuStep step;
     StorageSet drop(tape_.stored().size(), false);
     for (const std::size_t i : point.chosen) {
@@ -353,7 +300,7 @@ class MenuFinder {
   // For revocation: candidates in the order of the work per byte that each adds, priced by the
   // times of this call.
   void add_order(ClassMenu& menu) const {
-    Point now;
+    MenuPoint now;
     double seconds = 0;
     while (const auto next = cheapest_next(now, /*bound=*/false)) {
       StorageSet drop(tape_.stored().size(), false);

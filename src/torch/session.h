@@ -16,6 +16,7 @@
 #include "torch/device_share.h"
 #include "torch/frame.h"
 #include "torch/gap_habit.h"
+#include "torch/gradient_source.h"
 #include "torch/held_predictions.h"
 #include "torch/late_times.h"
 #include "torch/meter.h"
@@ -139,8 +140,6 @@ class Session final : public Handle {
   void detach() override;
 
   // A node of the graph and which of its outputs; compared, never followed.
-  using GradientSource = std::pair<const void*, std::int64_t>;
-
  private:
   // One layer call of the step under way.
   struct Call {

@@ -8,47 +8,12 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "base/layer_order.h"
+#include "torch/gradient_source.h"
 #include "torch/session.h"
 #include "torch/tape_dispatch.h"
 
 namespace pudica::hooks {
 namespace {
-
-// The first tensor a gradient will flow through; null if there is none.
-const at::Tensor* gradient_path(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined() && tensor.requires_grad()) return &tensor;
-  }
-  return nullptr;
-}
-
-Session::GradientSource source_of(const at::Tensor& tensor) {
-  return {tensor.grad_fn().get(), tensor.output_nr()};
-}
-
-// Of all tensors that a gradient will flow through, but for leaves.
-std::vector<Session::GradientSource> sources_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<Session::GradientSource> sources;
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
-    sources.push_back(source_of(tensor));
-  }
-  return sources;
-}
-
-// The tensors that a gradient will flow through and that are not of `others`; the first one that a
-// gradient flows through where there is none.
-std::vector<at::Tensor> border_tensors(const std::vector<at::Tensor>& tensors,
-                                       const std::vector<Session::GradientSource>& others) {
-  std::vector<at::Tensor> out;
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
-    if (std::ranges::find(others, source_of(tensor)) == others.end()) out.push_back(tensor);
-  }
-  const at::Tensor* const first = gradient_path(tensors);
-  if (out.empty() && first != nullptr) out.push_back(*first);
-  return out;
-}
 
 std::int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   std::int64_t bytes = 0;
@@ -379,36 +344,6 @@ void Session::abandon_layers() noexcept {
 std::shared_ptr<const ClassMenu> Session::menu_of(std::uint16_t layer_class) const {
   const auto& tapes = class_tapes_[layer_class];
   return tapes ? tapes->menu() : nullptr;
-}
-
-// The first of the tensors that comes, as the backward goes, is the border.
-void Session::hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal) {
-  for (const at::Tensor& tensor : tensors) {
-    tensor.register_hook([state = state_, step = step_, kind,
-                          layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {
-      state->border(step, kind, layer);
-      return at::Tensor();
-    });
-  }
-}
-
-void Session::hook_borders(std::size_t ordinal, const OpenLayer& open,
-                           const std::vector<at::Tensor>& outputs) {
-  contain("a gradient hook", [&] {
-    hook(border_tensors(outputs, open.input_sources), MarkKind::kBorder, ordinal);
-    latest_outputs_ = sources_of(outputs);
-    if (ordinal == 0) hook(border_tensors(open.inputs, {}), MarkKind::kInputBorder, ordinal);
-  });
-}
-
-// What stands between two layers has a backward of its own, and parameters maybe.
-void Session::hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs) {
-  contain("a gradient hook", [&] {
-    const at::Tensor* const first = gradient_path(inputs);
-    if (first == nullptr || first->is_leaf()) return;
-    if (std::ranges::find(latest_outputs_, source_of(*first)) != latest_outputs_.end()) return;
-    hook(border_tensors(inputs, latest_outputs_), MarkKind::kInputBorder, ordinal);
-  });
 }
 
 }  // namespace pudica::hooks

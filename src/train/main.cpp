@@ -8,6 +8,7 @@
 #include "train/options.h"
 #include "train/parent.h"
 #include "train/protocol.h"
+#include "train/stop_signals.h"
 #include "train/worker.h"
 
 namespace {

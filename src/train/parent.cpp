@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -27,10 +26,6 @@ constexpr std::chrono::milliseconds kStopCheck{200};
 
 // Whether a stop waits for the answer: a step is finished, a calibration is not.
 enum class OnStop { kWait, kGiveUp };
-
-volatile sig_atomic_t g_stop = 0;
-
-void on_stop_signal(int) { g_stop = 1; }
 
 // Whether a policy plans, and so may own the learned state and the step record.
 bool is_pudica(const std::string& name) { return name == "pudica" || name.starts_with("pudica:"); }
@@ -390,16 +385,5 @@ int Parent::run() {
 int run_parent(const TrainOptions& options, const ParentOptions& parent) {
   return Parent(options, parent).run();
 }
-
-void install_stop_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_stop_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-bool stop_requested() { return g_stop != 0; }
 
 }  // namespace pudica::train

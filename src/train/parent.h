@@ -34,8 +34,4 @@ struct ParentOptions {
 // Runs everything and returns the exit code.
 int run_parent(const TrainOptions& options, const ParentOptions& parent);
 
-// Turns the first SIGINT or SIGTERM into a flag; a second SIGINT ends the process at once.
-void install_stop_signals();
-bool stop_requested();
-
 }  // namespace pudica::train

@@ -116,12 +116,12 @@ def test_long_files_lines_and_functions(tree):
     body = "  call();\n" * 69
     findings = tree({
         "CMakeLists.txt": named("src/a.cpp", "src/b.cpp", "src/c.cpp", "src/d.cpp"),
-        "src/a.cpp": "// x\n" * 501,
+        "src/a.cpp": "// x\n" * 401,
         "src/b.cpp": f"// {'x' * 98}\n",
         "src/c.cpp": "namespace a {\n// why\nint f(int x) {\n" + body + "}\n}  // namespace a\n",
         "src/d.cpp": "namespace a {\nint f(int x) {\n  call();\n}\n}  // namespace a\n",
     })
-    assert findings == ["src/a.cpp:1: lengths: 501 lines, at most 500",
+    assert findings == ["src/a.cpp:1: lengths: 401 lines, at most 400",
                         "src/b.cpp:1: lengths: 101 columns, at most 100",
                         "src/c.cpp:3: lengths: a function of 71 lines, at most 70"]
 

@@ -12,6 +12,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "train/stop_signals.h"
+
 namespace pudica::train {
 namespace {
 

@@ -47,6 +47,18 @@ class Interruption final : public std::exception {
   std::exception_ptr cause_;
 };
 
+// What a layer's function throws where it knows that it did not do what it did in the forward (it
+// drew other random numbers): nothing that it has saved again is to be used.
+class Deviation final : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Called inside a layer's function that changes what the layer keeps on itself: that one call
+// reproduces itself proves little then (a running mean that begins with the first batch does), and
+// another one is tried in a later step. On the thread that runs the layer; harmless elsewhere.
+void note_layer_state();
+
 struct LayerOptions {
   // Layers of one class have the same code and parameter shapes: they share one learned model.
   std::string layer_class = "layer";
@@ -54,7 +66,8 @@ struct LayerOptions {
   // back after a recompute.
   std::vector<at::Tensor> buffers;
   // Nobody has promised that the layer gives the same when it is called again: the first call of
-  // its class is kept, and run again at once to see; a class that fails is kept from then on.
+  // its class is kept, and run again at once to see, and one more where that changed `buffers` or
+  // told of other state; a class that fails is kept from then on.
   bool unproven = false;
   // Inputs beyond so many do not tell classes apart (what a cache that is passed holds already).
   std::size_t telling_inputs = std::numeric_limits<std::size_t>::max();

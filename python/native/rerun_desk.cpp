@@ -104,6 +104,7 @@ std::vector<at::Tensor> RerunDesk::run(std::int64_t token, const std::vector<at:
     status = call_python(token);
   }
   if (status == 2) TORCH_CHECK_WITH(OutOfMemoryError, false, exchange.failure);
+  if (status == 3) throw Deviation(exchange.failure);
   if (status != 0) throw std::runtime_error(exchange.failure);
   return std::move(exchange.outputs);
 }

@@ -16,9 +16,10 @@
 namespace pudica::python {
 
 // The kernel of `pudica::rerun(int token) -> int` runs the layer call `token` again: it fetches
-// inputs() from the desk and hands outputs back. 0: done; 1: it threw; 2: it ran out of memory.
-// What it throws itself, wherever it is struck, is an Interruption: torch carries the exception
-// back to Python as it is. Called on any thread; takes the interpreter's lock.
+// inputs() from the desk and hands outputs back. 0: done; 1: it threw; 2: it ran out of memory; 3:
+// it knows that it did something else than the forward. What it throws itself, wherever it is
+// struck, is an Interruption: torch carries the exception back to Python as it is. Called on any
+// thread; takes the interpreter's lock.
 
 // One a process; leaked. Thread-safe.
 class RerunDesk {

@@ -53,12 +53,10 @@ def random_states() -> tuple[Any, Any]:
 
 
 def restore_random_states(states: tuple[Any, Any]) -> str:
-    """Puts them back; whose was drawn from in between, empty: nobody's."""
+    """Puts them back; "numpy's" where that was drawn from in between, else empty."""
     drawn = ""
     python_state, numpy_state = states
-    if random.getstate() != python_state:
-        random.setstate(python_state)
-        drawn = "Python's"
+    random.setstate(python_state)
     numpy = sys.modules.get("numpy.random")
     if numpy is not None and numpy_state is not None:
         now = numpy.get_state()
@@ -77,7 +75,8 @@ class GeneratorStates:
         self._global = random_states()
 
     def restore(self) -> str:
-        """Puts them back; which was drawn from in between, empty: none."""
+        """Puts them back; which was drawn from in between, empty: none. Python's is not told: a
+        layer that is run again finds it as its forward did."""
         drawn = restore_random_states(self._global)
         drawn = f"{drawn} random" if drawn else ""
         for generator, state in self._own:
@@ -117,22 +116,27 @@ class Kept:
     def values(self) -> Iterator[Any]:
         return (value for _, value in self._named())
 
-    def restore(self) -> str:
+    def restore(self) -> tuple[str, bool]:
         """What of it changed since; containers stay the same objects. Gives the name of a tensor
-        that was written in place, empty: none."""
+        that was written in place, empty: none; and whether anything else had changed."""
+        changed = False
         for attributes, values in [*self._of_modules, *self._buffers]:
-            for key, value in _changes(attributes, values):
-                attributes[key] = value
+            for key, value, refilled in _changes(attributes, values):
+                changed = True
+                if not refilled:
+                    attributes[key] = value
         for kind, values in self._of_classes:
-            for key, value in _changes(vars(kind), values):
-                type.__setattr__(kind, key, value)
+            for key, value, refilled in _changes(vars(kind), values):
+                changed = True
+                if not refilled:
+                    type.__setattr__(kind, key, value)
         written = ""
         for name, tensor, version, before in self._tensors:
             if tensor._version != version:
                 written = name
                 if before is not None:
                     tensor.data.copy_(before)  # .data: backwards count the versions they see
-        return written
+        return written, changed
 
 
 def _is_the_users(key: str, value: Any) -> bool:
@@ -159,17 +163,18 @@ def _kept_in(
     }
 
 
-def _changes(now: Mapping[str, Any], then: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What is to be set again; containers are refilled here."""
-    to_set = []
+def _changes(now: Mapping[str, Any], then: dict[str, Any]) -> list[tuple[str, Any, bool]]:
+    """What is to be set again, and containers that are refilled here already (True)."""
+    changes = []
     for key, value in then.items():
         present = now.get(key)
         if type(value) not in _CONTAINERS:
             if present is not value:
-                to_set.append((key, value))
+                changes.append((key, value, False))
         elif type(present) is type(value) and _changed(present, value):
             _refill(present, value)
-    return to_set
+            changes.append((key, value, True))
+    return changes
 
 
 def _refill(now: Any, then: Any) -> None:

@@ -20,7 +20,7 @@ def has_those(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> 
 class Parts:
     """Of one layer; in the order of modules()."""
 
-    __slots__ = ("buffers", "lent", "modules", "own_parameters", "parameters")
+    __slots__ = ("buffers", "hooks", "lent", "modules", "own_parameters", "parameters")
 
     def __init__(self, layer: nn.Module) -> None:
         self.modules: list[nn.Module] = []
@@ -29,6 +29,8 @@ class Parts:
         self.buffers: list[torch.Tensor] = []
         # Tensors stand where parameters do, for this call alone (torch.func.functional_call).
         self.lent = False
+        # Numbers of the forward hooks on modules inside it, which no other hook has.
+        self.hooks: list[int] = []
         self._walk(layer, set())
 
     # Not modules(), parameters() and buffers(): they take ten times as long, and this is each call.
@@ -45,6 +47,8 @@ class Parts:
         self.buffers += [b for b in module._buffers.values() if b is not None]
         for child in module._modules.values():
             if child is not None and id(child) not in seen:
+                if child._forward_hooks or child._forward_pre_hooks:
+                    self.hooks += [*child._forward_hooks, *child._forward_pre_hooks]
                 self._walk(child, seen)
 
     def signature(self) -> Hashable:
@@ -54,4 +58,5 @@ class Parts:
             *map(id, self.modules),
             *[module.training is training for module in self.modules],
             *[parameter.requires_grad for parameter in self.parameters],
+            *self.hooks,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import Any, Protocol
 
 import torch
@@ -66,13 +67,14 @@ class _Probe:
                 [t._version for t in tensors],
                 [t.detach().clone() for t in tensors],
                 torch.get_rng_state(),
+                random.getstate(),
                 [b.detach().clone() for b in module.buffers()],
                 _plain_attributes(module),
             )
         )
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        template, tensors, versions, copies, torch_state, buffers, plain = self._calls.pop()
+        template, tensors, versions, copies, torch_state, state, buffers, plain = self._calls.pop()
         if self.reason:
             return
         first = [t.detach().clone() for t in tensors_in(output)]
@@ -84,6 +86,7 @@ class _Probe:
             with torch.no_grad():
                 buffer.copy_(copy)
         torch.set_rng_state(torch_state)
+        random.setstate(state)
         try:
             args, kwargs = template.rebuild(copies)
             second = tensors_in(module.forward(*args, **kwargs))

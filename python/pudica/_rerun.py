@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import itertools
 import logging
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -28,8 +29,13 @@ from ._parts import Parts, has_those
 
 _log = logging.getLogger("pudica")
 _tokens = itertools.count(1)
-_DONE, _FAILED, _OUT_OF_MEMORY = 0, 1, 2
+_DONE, _FAILED, _OUT_OF_MEMORY, _DEVIATES = 0, 1, 2, 3
 _STOP = "pudica: recompute complete"  # thrown in an operator of the layer once all is recovered
+
+
+class _Deviates(RuntimeError):
+    """The layer did not do what it did in the forward: nothing that it saved again is to be used,
+    also where all that was asked for had been saved by then."""
 
 
 class _Call:
@@ -42,6 +48,7 @@ class _Call:
         "modules",
         "own_parameters",
         "parameters",
+        "python_random",
         "template",
         "training",
         "versions",
@@ -56,6 +63,7 @@ class _Call:
         self.training = [part.training for part in parts.modules]
         self.versions = [parameter._version for parameter in parts.parameters]
         self.attributes: list[dict[str, Any]] = []  # by module, of plain values
+        self.python_random: Any = None  # the state of Python's generator
 
     def finds_its_parameters(self) -> bool:
         """Its modules have the very parameters that the forward read."""
@@ -74,16 +82,19 @@ class _Call:
 
     def run(self, tensors: list[torch.Tensor], *, on_trial: bool) -> Any:
         """The layer's output again; its modules, what they and their classes keep on themselves,
-        and generators that torch does not put back, are then as they were. Raises RuntimeError
-        where such a generator was drawn from, or a tensor that is no buffer written: nobody knows
-        what it was in the forward."""
+        and generators that torch does not put back, are then as they were. Raises _Deviates where
+        such a generator was drawn from (Python's is as it was in the forward), or a tensor that is
+        no buffer written: nobody knows what it was in the forward."""
         args, kwargs = self.template.rebuild(tensors)
         kept = Kept(self.modules, copies=on_trial)
         states = GeneratorStates([*kept.values(), *args, *kwargs.values()])
         begin = _undoing.mark()
         _undoing.tell(states.restore)
         _undoing.tell(kept.restore)
+        interrupted = False
         try:
+            if self.python_random is not None:
+                random.setstate(self.python_random)
             # The user may have called eval() since.
             set_training(self.modules, self.training)
             # And given a module another parameter.
@@ -94,14 +105,20 @@ class _Call:
             # forward(), not the call, and no hooks below: they ran once, in the forward, where what
             # they collect may still be under way.
             take_hooks(self.modules)
-            output = self.module.forward(*args, **kwargs)
+            return self.module.forward(*args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            interrupted = True
+            raise
         finally:
-            *_, written, drawn = _undoing.undo(begin)
-        if drawn:
-            raise RuntimeError(f"it draws from {drawn}")
-        if written:
-            raise RuntimeError(f"it writes its tensor {written} in place, which is no buffer")
-        return output
+            *_, (written, changed), drawn = _undoing.undo(begin)
+            if changed:
+                torch.ops.pudica.note_layer_state()
+            if drawn and not interrupted:
+                raise _Deviates(f"it draws from {drawn}")
+            if written and not interrupted:
+                raise _Deviates(f"it writes its tensor {written} in place, which is no buffer")
 
 
 _calls: dict[int, _Call] = {}  # by token
@@ -120,8 +137,9 @@ def remember(token: int, module: nn.Module, template: Template, parts: Parts) ->
 
 def note_attributes(token: int) -> None:
     """What a layer's modules have on themselves as its forward begins, and may not have any more
-    in the backward."""
+    in the backward; and what Python's generator is at."""
     call = _calls[token]
+    call.python_random = random.getstate()
     call.attributes = [plain_attributes(part) for part in call.modules]
 
 
@@ -225,6 +243,9 @@ def _run(token: int) -> int:
     except torch.OutOfMemoryError as error:
         ops.rerun_failed(str(error))
         return _OUT_OF_MEMORY
+    except _Deviates as error:
+        ops.rerun_failed(str(error))
+        return _DEVIATES
     except Exception as error:  # noqa: BLE001  (others, Ctrl-C, go on through the backward)
         with contextlib.suppress(Exception):
             _say_what_failed(token, error)

@@ -185,7 +185,7 @@ def test_an_interrupt_at_any_place_of_pudicas_own(policy: str, first: bool, ever
         strikes = _Strikes(at)
         with attached(model, policy, **options) as handle:
             if not first:
-                for _ in range(2):
+                for _ in range(3):  # the first two have trials
                     _step(model, optimizer)
             before = hooks_of(model)
             struck = _struck(strikes, lambda: _step(model, optimizer))

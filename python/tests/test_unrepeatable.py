@@ -21,7 +21,7 @@ class DrawsFromPython(Layer):
 @pytest.mark.parametrize("budget", ["1TiB", 1])
 @pytest.mark.parametrize("policy", ["full", "reactive", "random:seed=1"])
 @pytest.mark.parametrize("seed", range(3))
-def test_layers_that_draw_from_pythons_random_are_kept(
+def test_layers_that_draw_from_pythons_random_find_it_as_it_was(
     seed: int, policy: str, budget: Any
 ) -> None:
     model = stack(DrawsFromPython, 4)
@@ -34,7 +34,7 @@ def test_layers_that_draw_from_pythons_random_are_kept(
     with attached(model, policy, budget=budget) as handle:
         for _ in range(4):
             assert_equal(gradients(model, loss), expected)
-        assert handle.stats()["recomputed_layers"] == 0
+        assert handle.stats()["recomputed_layers"] > 0 or (policy, budget) == ("reactive", "1TiB")
 
 
 class Counts(Layer):

@@ -145,7 +145,7 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
   Part part;
   part.function = std::move(function);
   part.inputs = hold_inputs(inputs);
-  part.buffers = buffers;
+  part.buffers = LayerBuffers(buffers, options_.changing_buffers);
   part.ambient = Ambient::capture(options_.device);
   {
     const std::lock_guard lock(mutex_);
@@ -160,8 +160,16 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
   open_part_ = std::make_unique<OpenPart>(shared_from_this(), operators);
 }
 
+void Frame::check_buffers() {
+  const LayerBuffers& buffers = parts_.back().buffers;
+  if (!options_.keeps_no_state || !buffers.are_lost()) return;
+  lost_buffers_ = true;
+  if (options_.observer) options_.observer->trial_due(options_.layer_class, buffers.changed());
+}
+
 void Frame::end_part(const std::vector<at::Tensor>& outputs) {
   open_part_.reset();
+  check_buffers();
   parts_.back().ambient.forget_unused_random_state();
   if (tape_) {
     for (const at::Tensor& output : outputs) tape_->escape(output);

@@ -21,6 +21,7 @@
 #include "torch/forwarding_engine.h"
 #include "torch/host_tier.h"
 #include "torch/kept_results.h"
+#include "torch/layer_buffers.h"
 #include "torch/offload_habit.h"
 #include "torch/tape.h"
 #include "torch/work_clock.h"
@@ -47,8 +48,12 @@ class FrameObserver {
   // A recompute did not save what the forward saved.
   virtual void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                                   const std::string& what) noexcept = 0;
-  // A frame on trial was run again, and saved the same to the bit.
-  virtual void trial_passed(std::uint16_t layer_class) noexcept = 0;
+  // A frame on trial was run again, and saved the same to the bit. Its forward had changed these
+  // buffers; `keeps_state`: and something that no rerun finds as the forward did.
+  virtual void trial_passed(std::uint16_t layer_class, const BufferPlaces& changed,
+                            bool keeps_state) noexcept = 0;
+  // A call changed buffers that are lost, which none of its class did when it was tried.
+  virtual void trial_due(std::uint16_t layer_class, const BufferPlaces& changed) noexcept = 0;
 };
 
 // How many layers this thread is inside of, in forward or in recompute: the handle opens no frame
@@ -84,6 +89,10 @@ struct FrameOptions {
   // A kept frame is run again as soon as it ends, and what it saves compared, before any frame of
   // its class may rely on that.
   bool on_trial = false;
+  // Calls of the class on trial changed nothing on their layers: one whose buffers are lost cannot
+  // be run again.
+  bool keeps_no_state = false;
+  BufferPlaces changing_buffers;  // that layers of the class are known to change
   // Set: operators are recorded, and single saved tensors dropped as `menu_step` of the class's
   // menu says (kNoStep: none now); with a registry the others can follow one by one.
   static constexpr std::int32_t kNoStep = -1;
@@ -118,7 +127,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // Opens the next part: what runs on this thread until end_part() or abort_part() belongs to it.
   // `function` runs it again. An input that is an output of the part before is not held; every
   // other one is, as a SavedVariable (in-place writes are caught, an outer frame packs it).
-  // `buffers` are put back after a recompute (batch norm's running statistics).
+  // `buffers` are found by a recompute as they are now, and put back after it (LayerBuffers).
   void begin_part(FrameFunction function, const std::vector<at::Tensor>& inputs,
                   const std::vector<at::Tensor>& buffers);
   void end_part(const std::vector<at::Tensor>& outputs);
@@ -213,7 +222,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   struct Part {
     FrameFunction function;
     std::vector<Input> inputs;
-    std::vector<at::Tensor> buffers;
+    LayerBuffers buffers;
     Ambient ambient;
   };
 
@@ -234,6 +243,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // The last part's outputs.
   std::vector<at::Tensor> rerun_parts(SaveMode& mode);
   void try_rerun();
+  void check_buffers();
   [[nodiscard]] std::string difference_of_outputs(const std::vector<at::Tensor>& outputs) const;
   // The call's bits are compared with those of another run: on trial, or searched for its menu.
   [[nodiscard]] bool is_compared() const;
@@ -328,6 +338,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool recovering_ = false;
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
+  bool lost_buffers_ = false;  // changed, though none of its class did when it was tried
   bool taken_back_ = false;
   double packing_seconds_ = 0;
   bool recovered_ = false;  // something, by the tape

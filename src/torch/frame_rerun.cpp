@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -22,25 +21,6 @@ using torch::autograd::SavedVariableHooks;
 // may cross foreign frames.
 struct StopRecompute final : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return "pudica: recompute complete"; }
-};
-
-// Puts buffers back when it goes, without touching their version counters.
-class BufferGuard {
- public:
-  explicit BufferGuard(std::vector<at::Tensor> buffers) : buffers_(std::move(buffers)) {
-    const at::NoGradGuard no_grad;
-    for (const auto& buffer : buffers_) copies_.push_back(buffer.clone());
-  }
-  ~BufferGuard() {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(copies_[i]);
-  }
-  BufferGuard(const BufferGuard&) = delete;
-  BufferGuard& operator=(const BufferGuard&) = delete;
-
- private:
-  std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> copies_;
 };
 
 }  // namespace
@@ -135,7 +115,7 @@ std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
       inputs.push_back(tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad())
                                         : tensor);
     }
-    const BufferGuard buffers(part.buffers);
+    const LayerBuffers::Rerun buffers(part.buffers);
     const AmbientGuard ambient(part.ambient, options_.device);
     const SaveModeGuard guard(&mode);
     std::optional<TapeGuard> answering;
@@ -163,6 +143,7 @@ void Frame::recompute() {
       }
     }
   } guard{*this};
+  if (lost_buffers_) fail_deviating("its forward changed buffers, and had not when it was tried");
   state_ = State::kRecomputing;
   if (options_.observer) options_.observer->before_recompute(options_.layer);
   install_engine();  // the handle may have been detached since the forward
@@ -174,6 +155,8 @@ void Frame::recompute() {
   } catch (const StopRecompute&) {
   } catch (const Interruption&) {
     throw;
+  } catch (const Deviation& deviation) {
+    fail_deviating(deviation.what());
   } catch (...) {
     // The stop may have come through another language, which has exceptions of its own.
     if (mode.next_ != slots_.size()) throw;

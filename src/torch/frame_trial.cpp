@@ -14,6 +14,20 @@
 #include "torch/new_memory.h"
 #include "torch/registry.h"
 
+namespace pudica {
+namespace {
+
+bool& this_thread_changed_state() {
+  static thread_local bool changed = false;
+  return changed;
+}
+
+}  // namespace
+
+void note_layer_state() { this_thread_changed_state() = true; }
+
+}  // namespace pudica
+
 namespace pudica::hooks {
 class Frame::TrialMode final : public SaveMode {
  public:
@@ -84,6 +98,8 @@ void Frame::try_rerun() {
   const std::shared_ptr<Registry> registry = std::exchange(options_.registry, nullptr);
   TrialMode mode(*this);
   std::string what;
+  const BufferPlaces changed = parts_.front().buffers.changed();
+  this_thread_changed_state() = false;
   if (!inputs_unchanged()) {
     what = "it changes its arguments in place";
   } else {
@@ -109,7 +125,8 @@ void Frame::try_rerun() {
   }
   if (!options_.observer) return;
   if (what.empty()) {
-    options_.observer->trial_passed(options_.layer_class);
+    const bool keeps_state = this_thread_changed_state() || parts_.front().buffers.are_lost();
+    options_.observer->trial_passed(options_.layer_class, changed, keeps_state);
   } else {
     options_.observer->recompute_deviated(options_.layer, options_.layer_class, what);
   }

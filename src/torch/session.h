@@ -41,7 +41,9 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   void revoked(std::int32_t layer) noexcept override;
   void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
                           const std::string& what) noexcept override;
-  void trial_passed(std::uint16_t layer_class) noexcept override;
+  void trial_passed(std::uint16_t layer_class, const BufferPlaces& changed,
+                    bool keeps_state) noexcept override;
+  void trial_due(std::uint16_t layer_class, const BufferPlaces& changed) noexcept override;
 
   // Before a recompute, as much room is made in `registry` as the plan foresees.
   explicit StepState(std::shared_ptr<Registry> registry)
@@ -77,8 +79,13 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   }
 
   [[nodiscard]] bool is_quarantined(std::uint16_t layer_class) const;
-  // A call of the class was run again and reproduced itself.
+  // A call of the class was run again and reproduced itself; where it keeps state, in two steps, or
+  // in this one.
   [[nodiscard]] bool is_proven(std::uint16_t layer_class) const;
+  // None of the calls that were tried changed anything on its layer.
+  [[nodiscard]] bool keeps_no_state(std::uint16_t layer_class) const;
+  // That calls of the class were seen to change.
+  [[nodiscard]] BufferPlaces changing_buffers(std::uint16_t layer_class) const;
   // In this step. Layers by their place in the step here, and in marks.
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
@@ -110,12 +117,18 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::int32_t latest_border_ = -1;                      // a layer's; guarded by mutex_
   OutputWatch outputs_;                                  // guarded by mutex_
   std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
-  std::set<std::uint16_t> proven_;                       // guarded by mutex_
-  std::set<std::int32_t> revoked_;                       // guarded by mutex_
-  WorkTimer timer_;                                      // guarded by mutex_
-  std::map<std::int32_t, WorkTime> recovery_;            // in this step; guarded by mutex_
-  std::map<std::int32_t, WorkInstant> recompute_began_;  // guarded by mutex_
-  std::map<std::int32_t, std::size_t> places_;           // guarded by mutex_
+  struct Proof {
+    int passes = 0;
+    std::uint64_t step = 0;  // of the latest
+    bool keeps_state = false;
+  };
+  std::map<std::uint16_t, Proof> proofs_;                   // by class; guarded by mutex_
+  std::map<std::uint16_t, BufferPlaces> changing_buffers_;  // likewise
+  std::set<std::int32_t> revoked_;                          // guarded by mutex_
+  WorkTimer timer_;                                         // guarded by mutex_
+  std::map<std::int32_t, WorkTime> recovery_;               // in this step; guarded by mutex_
+  std::map<std::int32_t, WorkInstant> recompute_began_;     // guarded by mutex_
+  std::map<std::int32_t, std::size_t> places_;              // guarded by mutex_
   std::atomic<bool> any_quarantined_{false};
 };
 
@@ -169,6 +182,8 @@ class Session final : public Handle {
 
   // Another thread is in the middle of a layer: the step is its own, and stays. Said once.
   bool is_another_threads();
+  // The step under way, which ends, is none to learn from.
+  [[nodiscard]] bool is_cut_short() const;
   template <typename F>
   bool contain(const char* where, F&& call) noexcept;
   void fail(const char* where, const std::string& what) noexcept;

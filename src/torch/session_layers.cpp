@@ -165,6 +165,8 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   frame.layer_class = call.layer_class;
   frame.expected_recompute_us = class_forward_us_[call.layer_class];
   frame.on_trial = on_trial;
+  frame.keeps_no_state = state_->keeps_no_state(call.layer_class);
+  frame.changing_buffers = state_->changing_buffers(call.layer_class);
   frame.device = options_.device;
   frame.timer = timer_;
   frame.observer = state_;

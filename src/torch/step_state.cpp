@@ -191,14 +191,40 @@ bool StepState::is_quarantined(std::uint16_t layer_class) const {
   return quarantined_.contains(layer_class);
 }
 
-void StepState::trial_passed(std::uint16_t layer_class) noexcept {
+void StepState::trial_passed(std::uint16_t layer_class, const BufferPlaces& changed,
+                             bool keeps_state) noexcept {
   const std::lock_guard lock(mutex_);
-  proven_.insert(layer_class);
+  if (!changed.empty()) changing_buffers_[layer_class].insert(changed.begin(), changed.end());
+  Proof& proof = proofs_[layer_class];
+  ++proof.passes;
+  proof.step = step_.load();
+  proof.keeps_state = proof.keeps_state || keeps_state;
+}
+
+void StepState::trial_due(std::uint16_t layer_class, const BufferPlaces& changed) noexcept {
+  const std::lock_guard lock(mutex_);
+  changing_buffers_[layer_class].insert(changed.begin(), changed.end());
+  proofs_.erase(layer_class);
 }
 
 bool StepState::is_proven(std::uint16_t layer_class) const {
   const std::lock_guard lock(mutex_);
-  return proven_.contains(layer_class);
+  const auto known = proofs_.find(layer_class);
+  if (known == proofs_.end()) return false;
+  const Proof& proof = known->second;
+  return proof.passes > 1 || !proof.keeps_state || proof.step == step_.load();
+}
+
+BufferPlaces StepState::changing_buffers(std::uint16_t layer_class) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = changing_buffers_.find(layer_class);
+  return known == changing_buffers_.end() ? BufferPlaces() : known->second;
+}
+
+bool StepState::keeps_no_state(std::uint16_t layer_class) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = proofs_.find(layer_class);
+  return known != proofs_.end() && !known->second.keeps_state;
 }
 
 }  // namespace pudica::hooks

@@ -153,7 +153,8 @@ TEST_F(FrameTraps, DeviatingRecomputeIsReportedAndKeptFramesAreUnharmed) {
     void before_recompute(std::int32_t) noexcept override {}
     void after_recompute(std::int32_t) noexcept override {}
     void recovered(std::int32_t /*layer*/, const hooks::WorkTime& /*time*/) noexcept override {}
-    void trial_passed(std::uint16_t) noexcept override {}
+    void trial_passed(std::uint16_t, const hooks::BufferPlaces&, bool) noexcept override {}
+    void trial_due(std::uint16_t, const hooks::BufferPlaces&) noexcept override {}
     void revoked(std::int32_t) noexcept override {}
     void recompute_deviated(std::int32_t, std::uint16_t,
                             const std::string& what) noexcept override {

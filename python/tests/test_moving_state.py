@@ -1,0 +1,263 @@
+"""What a layer does may change while it trains: hooks inside it, its state, random numbers.
+
+Layers that are run again give the bits of the forward all the same, or are kept.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from stacks import Layer, inputs, stack
+from torch import nn
+from torch.nn.utils import prune
+from training import assert_equal, attached, gradients
+
+warnings.filterwarnings("ignore", module="torch.ao")
+POLICIES = ["full", "reactive", "random:seed=1"]
+Change = Callable[[nn.Module, int], Any]
+
+
+def check(
+    kind: type[nn.Module], policy: str, change: Change | None = None, steps: int = 6
+) -> dict[str, Any]:
+    """Steps over batches that differ, with and without pudica; `change` before each."""
+
+    def run(model: nn.Module) -> list[dict[str, torch.Tensor]]:
+        found = []
+        random.seed(5)
+        for step in range(steps):
+            if change is not None:
+                change(model, step)
+            batch = inputs(rows=6) * (1 + step)
+            found.append(gradients(model, lambda m, batch=batch: m(batch)))  # type: ignore[misc]
+        return found
+
+    expected = run(stack(kind, 4))
+    again = run(stack(kind, 4))
+    model = stack(kind, 4)
+    with attached(model, policy) as handle:
+        seen = run(model)
+        stats = handle.stats()
+    for one, other, wanted in zip(seen, again, expected, strict=True):
+        assert_equal(other, wanted)
+        assert_equal(one, wanted)
+    return stats
+
+
+# -- hooks inside layers -----------------------------------------------------------------------
+
+
+def _add(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+    return output + 0.5
+
+
+def _clamp(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+    return output.clamp(-0.5, 0.5)
+
+
+def _scale(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return (args[0] * 1.5,)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("at_step", [0, 2])
+@pytest.mark.parametrize("which", [[2], [0, 1, 2, 3]])
+@pytest.mark.parametrize("hook", [_add, _clamp, _scale])
+def test_hooks_inside_layers_that_change_values(
+    hook: Any, which: list[int], at_step: int, policy: str
+) -> None:
+    def change(model: nn.Module, step: int) -> None:
+        if step == at_step:
+            for index in which:
+                linear = model.layers[index].inner[0]
+                if hook is _scale:
+                    linear.register_forward_pre_hook(hook)
+                else:
+                    linear.register_forward_hook(hook)
+
+    stats = check(Layer, policy, change)
+    if len(which) == 1 and policy == "full":
+        assert stats["recomputed_layers"] > 0, "the others are as they were"
+
+
+def test_a_hook_on_all_layers_makes_no_class_of_each() -> None:
+    def change(model: nn.Module, step: int) -> None:
+        if step == 0:
+            for layer in model.layers:
+                layer.inner[0].register_forward_hook(_add)
+
+    model = stack(Layer, 4)
+    change(model, 0)
+    with attached(model) as handle:
+        model(inputs()).backward()
+        assert len(set(handle._words.values())) == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_layers_that_are_pruned_in_between(policy: str) -> None:
+    def change(model: nn.Module, step: int) -> None:
+        if step in (2, 4):
+            for layer in model.layers:
+                prune.l1_unstructured(layer.inner[0], "weight", 0.3)
+
+    check(Layer, policy, change)
+
+
+# -- state -------------------------------------------------------------------------------------
+
+
+class Quantized(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        quantization = torch.ao.quantization
+        self.quantize = quantization.FakeQuantize(
+            observer=quantization.MovingAverageMinMaxObserver,
+            quant_min=0, quant_max=255, dtype=torch.quint8,
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.quantize(x))
+
+
+class Normalizes(Layer):
+    """By a mean that begins with the first batch's."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.full((self.size,), float("nan")))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            now = x.abs().mean()
+            later = self.mean + 0.1 * (now - self.mean)
+            self.mean.copy_(torch.where(self.mean.isnan(), now, later))
+        return super().forward(x / self.mean[0])
+
+
+class NormalizesByMuch(Normalizes):
+    size = 1 << 16  # more than is copied in each forward
+
+
+class InADict(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        now = x.detach().abs().mean()
+        then = self.kept.get("mean", now)
+        self.kept["mean"] = then + 0.1 * (now - then)
+        return super().forward(x / self.kept["mean"])
+
+
+class InAnAttribute(Layer):
+    mean: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        now = x.detach().abs().mean()
+        then = now if self.mean is None else self.mean
+        self.mean = then + 0.1 * (now - then)
+        return super().forward(x / self.mean)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "kind", [Quantized, Normalizes, NormalizesByMuch, InADict, InAnAttribute]
+)
+def test_state_that_begins_with_the_first_batch(kind: type[nn.Module], policy: str) -> None:
+    stats = check(kind, policy)
+    if policy == "full":
+        in_buffers = kind in (Quantized, Normalizes, NormalizesByMuch)
+        assert (stats["recomputed_layers"] > 4) == in_buffers
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_observers_that_are_switched_on_in_between(policy: str) -> None:
+    def change(model: nn.Module, step: int) -> None:
+        for layer in model.layers:
+            if step == 0:
+                layer.quantize.disable_observer()
+                layer.quantize.disable_fake_quant()
+            if step == 3:
+                layer.quantize.enable_observer()
+                layer.quantize.enable_fake_quant()
+
+    check(Quantized, policy, change)
+
+
+class Averages(Layer):
+    """Writes a buffer in each call and multiplies by it from the fourth on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(16))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        y = super().forward(x)
+        return y * self.mean if self.calls > 3 else y
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_buffer_that_is_written_and_saved_for_the_backward(policy: str) -> None:
+    check(Averages, policy)
+
+
+# -- random numbers that are not torch's -------------------------------------------------------
+
+
+class Draws(Layer):
+    since = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > self.since:
+            x = x * (1 + random.random())
+        return super().forward(x)
+
+
+class DrawsLater(Draws):
+    since = 3
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", [Draws, DrawsLater])
+def test_layers_that_draw_from_pythons_generator_are_run_again(
+    kind: type[nn.Module], policy: str
+) -> None:
+    stats = check(kind, policy)
+    state = random.getstate()
+    check(kind, policy)
+    assert stats["recomputed_layers"] > 0 or policy != "full"
+    assert random.getstate() == state, "as training plainly leaves it"
+
+
+class DrawsFromItsOwn(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(3)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > 3:
+            x = x * torch.rand(16, generator=self.generator)
+        return super().forward(x)
+
+
+def test_a_layer_that_begins_to_draw_from_its_own_fails_and_gives_no_other_bits() -> None:
+    with pytest.raises(RuntimeError, match=r"does not reproduce itself.*torch\.Generator"):
+        check(DrawsFromItsOwn, "full")

@@ -264,6 +264,13 @@ void Session::learn_late_times() {
   });
 }
 
+bool Session::is_cut_short() const {
+  if (claim_->load()) return true;  // its measurements are another model's too
+  // It threw in front of its first layer: a step without layers, where there are some, is none.
+  if (calls_.empty() && !structure_.layers.empty()) return true;
+  return shared_backward_.has_none();
+}
+
 StepReport Session::end_step() {
   StepReport report;
   if (!step_open_ || is_another_threads()) return report;
@@ -275,8 +282,7 @@ StepReport Session::end_step() {
     held_returns_ = Meter::nearly_all_returned(meter_.returned_bytes(), meter_.held_bytes());
   }
   if (share_) share_->release(claim_);
-  if (claim_->load()) call_failed_ = true;  // cut short: its measurements are another model's too
-  if (shared_backward_.has_none()) call_failed_ = true;
+  call_failed_ = call_failed_ || is_cut_short();
   report.step = step_;
   report.shape = context_.shape;
   report.plan = decision_.plan;

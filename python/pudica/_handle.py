@@ -244,6 +244,13 @@ class Handle(Messages):
             if _in_checkpoint():
                 return
             template, tensors, telling, word = take_apart(args, kwargs)
+            if any(tensor.is_nested for tensor in tensors):
+                self._say_once(
+                    "nested",
+                    f"a {type(module).__name__} was called with nested tensors: such calls are "
+                    "kept as they are",
+                )
+                return
             token = _rerun.new_token()
             parts = Parts(module)
             if parts.lent:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from stacks import Layer, Normed, inputs, stack
 from torch import nn
-from training import attached
+from training import assert_equal, attached, gradients
 
 STEPS = 5
 POLICIES = ("none", "full", "random:seed=1")
@@ -153,3 +153,34 @@ def test_layers_that_are_frozen_are_of_another_class() -> None:
         model.eval()
         model(inputs()).backward()
         assert len(set(handle._words.values())) == 2, "eval() of all is said apart"
+
+
+def test_layers_that_are_called_with_nested_tensors_run_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="pudica")
+
+    def loss(model: nn.Module) -> torch.Tensor:
+        rows = [inputs(rows) for rows in (3, 5)]
+        nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
+        x = model.embed(nested)  # type: ignore[operator]
+        for layer in model.layers:  # type: ignore[union-attr]
+            x = layer(x)
+        return x.values().pow(2).mean()
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.tanh(self.inner(x))
+
+    model = stack(Plain)
+    model.forward = lambda: loss(model)  # type: ignore[method-assign]
+    expected = gradients(model, lambda m: m())
+    with attached(model) as handle:
+        for _ in range(3):
+            assert_equal(gradients(model, lambda m: m()), expected)
+        assert handle.stats()["failures"] == 0
+    assert caplog.text.count("called with nested tensors") == 1

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import random
 import sys
 import types
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +21,6 @@ _PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NOT_THE_USERS = ("torch", "builtins")
 _LONGEST = 16  # of a list that is looked through at every call
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 _SIMPLE = frozenset(
@@ -46,44 +43,41 @@ def _is_simple_list(values: Any) -> bool:
     return len(values) <= _LONGEST and all(type(value) in _SIMPLE for value in values)
 
 
-def random_states() -> tuple[Any, Any]:
-    """Of Python's generator and of numpy's global one (None: numpy is not loaded)."""
+def numpy_state() -> Any:
+    """Of its global generator; None: numpy is not loaded."""
     numpy = sys.modules.get("numpy.random")
-    return random.getstate(), None if numpy is None else numpy.get_state()
+    return None if numpy is None else numpy.get_state()
 
 
-def restore_random_states(states: tuple[Any, Any]) -> str:
-    """Puts them back; "numpy's" where that was drawn from in between, else empty."""
-    drawn = ""
-    python_state, numpy_state = states
-    random.setstate(python_state)
+def restore_numpy_state(state: Any) -> bool:
+    """Whether it was drawn from in between."""
     numpy = sys.modules.get("numpy.random")
-    if numpy is not None and numpy_state is not None:
-        now = numpy.get_state()
-        if now[2:] != numpy_state[2:] or (now[1] != numpy_state[1]).any():
-            numpy.set_state(numpy_state)
-            drawn = "numpy's"
-    return drawn
+    if numpy is None or state is None:
+        return False
+    now = numpy.get_state()
+    if now[2:] == state[2:] and not (now[1] != state[1]).any():
+        return False
+    numpy.set_state(state)
+    return True
 
 
 class GeneratorStates:
-    """Python's and numpy's, and those of generators among `values` that are nobody's default."""
+    """numpy's, and those of generators among `values` that are nobody's default."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         own = {id(v): v for v in values if isinstance(v, torch.Generator) and not _is_default(v)}
         self._own = [(generator, generator.get_state()) for generator in own.values()]
-        self._global = random_states()
+        self._numpy = numpy_state()
 
-    def restore(self) -> str:
-        """Puts them back; which was drawn from in between, empty: none. Python's is not told: a
-        layer that is run again finds it as its forward did."""
-        drawn = restore_random_states(self._global)
-        drawn = f"{drawn} random" if drawn else ""
+    def restore(self) -> tuple[str, bool]:
+        """Puts them back; which of `values` was drawn from in between, empty: none; and whether
+        numpy's was."""
+        drawn = ""
         for generator, state in self._own:
             if not torch.equal(generator.get_state(), state):
                 generator.set_state(state)
                 drawn = "a torch.Generator of its own"
-        return drawn
+        return drawn, restore_numpy_state(self._numpy)
 
 
 def _is_default(generator: torch.Generator) -> bool:
@@ -194,17 +188,6 @@ def _changed(now: Any, then: Any) -> bool:
     if isinstance(now, list):
         return any(a is not b for a, b in zip(now, then, strict=True))
     return bool(now != then)
-
-
-def take_hooks(modules: Iterable[nn.Module]) -> None:
-    """Takes the forward hooks of modules away, to be undone."""
-    for module in modules:
-        attributes = vars(module)
-        hooks = {key: attributes[key] for key in _HOOKS if attributes.get(key)}
-        if hooks:
-            _undoing.tell(functools.partial(attributes.update, hooks))
-            for key in hooks:
-                attributes[key] = OrderedDict()
 
 
 def set_training(modules: Iterable[nn.Module], training: Iterable[bool]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import _native, _optimizers, _rerun
+from . import _native, _optimizers, _rerun, _undoing
 from ._arguments import take_apart, tensors_in
 from ._budget import Budget, resolve
 from ._checkpointing import Takeover
@@ -60,7 +60,8 @@ class Handle(Messages):
         self._thread = 0  # of the forward
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, and token of the call.
-        self._open_layers: list[tuple[int, int]] = []
+        # Module, token, and where what its forward changes is to be undone to.
+        self._open_layers: list[tuple[int, int, int]] = []
         self._latest = 0  # token of the layer call that began last
         self._called: set[int] = set()
         self._hooks: list[Any] = []
@@ -229,6 +230,7 @@ class Handle(Messages):
         self._take_guards()
         if self._open_layers:
             self._open_layers.clear()
+            _rerun.undo_left()
             self._native.abandon()
         self._say_compiled()
         if not self._called and not self._compiled:
@@ -272,8 +274,8 @@ class Handle(Messages):
                 if not entered:
                     _rerun.forget(token)
             if entered:
-                _rerun.note_attributes(token)
-                self._open_layers.append((id(module), token))
+                self._open_layers.append((id(module), token, _undoing.mark()))
+                _rerun.forward_begins(token, hooked=bool(parts.hooks))
                 self._latest = token
             elif not self._open_layers:
                 self._say_left_out(type(module).__name__, self._thread)
@@ -292,8 +294,9 @@ class Handle(Messages):
     def _layer_ends(self, module: nn.Module, output: Any) -> None:
         if not self._open_layers or self._open_layers[-1][0] != id(module):
             return
-        _, token = self._open_layers.pop()
+        _, token, mark = self._open_layers.pop()
         try:
+            _rerun.forward_ends(token, mark)
             tensors = tensors_in(output)
             if tensors:
                 with _rerun.ending(token, tensors):
@@ -307,6 +310,7 @@ class Handle(Messages):
         """By what torch tells no hook of. What is open on this thread is closed before anybody
         else's tensors are saved there."""
         self._open_layers.clear()
+        _rerun.undo_left()
         self._native.abandon()
         self._opener = None
         self._take_guards()

@@ -34,6 +34,10 @@ class _Hook:
         return _INERT
 
 
+def is_ours(hook: Any) -> bool:
+    return isinstance(hook, _Hook)
+
+
 class ForwardBegin(_Hook):
     """Before the forward of a module that the layers lie in."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Union
 
 from torch import nn
 
 from ._errors import AttachError
+from ._inner_hooks import inner_hooks, name_of
 
 Selector = Union[str, type, nn.Module, Callable[[str, nn.Module], bool]]
 _LEAST_SHARE = 0.05  # of the model's parameters
@@ -174,21 +173,6 @@ def find_layers(
     )
 
 
-_hook_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-
-
-def _hooks_word(module: nn.Module) -> str:
-    """Equal for modules with the same forward hooks: what they change is part of what a layer
-    does."""
-    numbers = []
-    for hooks in (module._forward_pre_hooks, module._forward_hooks):
-        for number, hook in hooks.items():
-            with contextlib.suppress(TypeError):  # no weak references to it, or no hash
-                number = _hook_numbers.setdefault(hook, number)
-            numbers.append(number)
-    return f"hooks{numbers}" if numbers else ""
-
-
 def class_word(module: nn.Module) -> str:
     """Equal for layers that run the same operators on parameters of the same shapes."""
     words = [type(module).__qualname__]
@@ -202,8 +186,9 @@ def class_word(module: nn.Module) -> str:
             and "idx" not in key
             and "index" not in key
         ]
-        hooks = "" if inner is module else _hooks_word(inner)  # those around it are no part of it
-        words.append(f"{name}:{type(inner).__qualname__}({','.join(settings)}){hooks}")
+        # Those around it are no part of it.
+        hooks = [] if inner is module else [name_of(hook) for hook in inner_hooks(inner)]
+        words.append(f"{name}:{type(inner).__qualname__}({','.join(settings)}){hooks or ''}")
     for parameter in module.parameters():
         grad = "g" if parameter.requires_grad else ""
         words.append(f"{tuple(parameter.shape)}{str(parameter.dtype)[6:]}{grad}")

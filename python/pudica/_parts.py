@@ -10,6 +10,8 @@ from operator import is_
 import torch
 from torch import nn
 
+from ._inner_hooks import code_of, inner_hooks
+
 
 def has_those(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> bool:
     """Whether the module's own parameters are these very ones, in this order."""
@@ -29,7 +31,7 @@ class Parts:
         self.buffers: list[torch.Tensor] = []
         # Tensors stand where parameters do, for this call alone (torch.func.functional_call).
         self.lent = False
-        # Numbers of the forward hooks on modules inside it, which no other hook has.
+        # The code of the user's forward hooks on modules inside it.
         self.hooks: list[int] = []
         self._walk(layer, set())
 
@@ -47,8 +49,7 @@ class Parts:
         self.buffers += [b for b in module._buffers.values() if b is not None]
         for child in module._modules.values():
             if child is not None and id(child) not in seen:
-                if child._forward_hooks or child._forward_pre_hooks:
-                    self.hooks += [*child._forward_hooks, *child._forward_pre_hooks]
+                self.hooks += [id(code_of(hook)) for hook in inner_hooks(child)]
                 self._walk(child, seen)
 
     def signature(self) -> Hashable:

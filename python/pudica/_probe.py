@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ._arguments import take_apart, tensors_in
-from ._foreign import random_states, restore_random_states
+from ._foreign import numpy_state, restore_numpy_state
 
 
 @dataclasses.dataclass
@@ -81,7 +81,7 @@ class _Probe:
         changed = [name for name, value in _plain_attributes(module).items()
                    if plain.get(name, value) != value]
         in_place = [i for i, t in enumerate(tensors) if t._version != versions[i]]
-        later, now = torch.get_rng_state(), random_states()
+        later, now, numpys = torch.get_rng_state(), random.getstate(), numpy_state()
         for buffer, copy in zip(module.buffers(), buffers, strict=True):
             with torch.no_grad():
                 buffer.copy_(copy)
@@ -93,7 +93,8 @@ class _Probe:
         except Exception as error:
             self.reason = f"run again it fails: {type(error).__name__}: {error}"
         finally:
-            drawn = restore_random_states(now)
+            random.setstate(now)
+            drawn = restore_numpy_state(numpys)
             same_draws = torch.equal(torch.get_rng_state(), later)
             torch.set_rng_state(later)
         if self.reason:
@@ -101,7 +102,7 @@ class _Probe:
         if in_place:
             self.reason = "it changes its arguments in place (write to a copy instead)"
         elif drawn:
-            self.reason = f"it draws from {drawn} random (draw from torch instead)"
+            self.reason = "it draws from numpy's random (draw from torch instead)"
         elif not _same(first, second):
             self.reason = "run again from equal arguments and seeds its output differs"
             if changed:

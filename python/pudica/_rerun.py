@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import itertools
 import logging
 import random
@@ -23,8 +24,8 @@ from ._foreign import (
     plain_attributes,
     set_parameters,
     set_training,
-    take_hooks,
 )
+from ._inner_hooks import take_hooks, watch
 from ._parts import Parts, has_those
 
 _log = logging.getLogger("pudica")
@@ -44,6 +45,7 @@ class _Call:
 
     __slots__ = (
         "attributes",
+        "changing_hooks",
         "module",
         "modules",
         "own_parameters",
@@ -63,7 +65,9 @@ class _Call:
         self.training = [part.training for part in parts.modules]
         self.versions = [parameter._version for parameter in parts.parameters]
         self.attributes: list[dict[str, Any]] = []  # by module, of plain values
-        self.python_random: Any = None  # the state of Python's generator
+        # The state of Python's generator as the forward began; None: it did not draw from it.
+        self.python_random: Any = None
+        self.changing_hooks: set[int] = set()  # inside it, that the forward was changed by
 
     def finds_its_parameters(self) -> bool:
         """Its modules have the very parameters that the forward read."""
@@ -84,16 +88,18 @@ class _Call:
         """The layer's output again; its modules, what they and their classes keep on themselves,
         and generators that torch does not put back, are then as they were. Raises _Deviates where
         such a generator was drawn from (Python's is as it was in the forward), or a tensor that is
-        no buffer written: nobody knows what it was in the forward."""
+        no buffer written: nobody knows what it was in the forward. numpy's may have been drawn from
+        by another thread: once all that was asked for is there, that is not told."""
         args, kwargs = self.template.rebuild(tensors)
         kept = Kept(self.modules, copies=on_trial)
         states = GeneratorStates([*kept.values(), *args, *kwargs.values()])
         begin = _undoing.mark()
         _undoing.tell(states.restore)
         _undoing.tell(kept.restore)
-        interrupted = False
+        stopped = failed = False
         try:
             if self.python_random is not None:
+                _undoing.tell(functools.partial(random.setstate, random.getstate()))
                 random.setstate(self.python_random)
             # The user may have called eval() since.
             set_training(self.modules, self.training)
@@ -102,22 +108,24 @@ class _Call:
             # And chosen another adapter.
             for part, attributes in zip(self.modules, self.attributes, strict=False):
                 part.__dict__.update(attributes)
-            # forward(), not the call, and no hooks below: they ran once, in the forward, where what
-            # they collect may still be under way.
-            take_hooks(self.modules)
+            # forward(), not the call.
+            take_hooks(self.modules, self.changing_hooks)
             return self.module.forward(*args, **kwargs)
-        except Exception:
+        except Exception as error:
+            stopped, failed = _is_stop(error), not _is_stop(error)
             raise
         except BaseException:
-            interrupted = True
+            failed = True
             raise
         finally:
-            *_, (written, changed), drawn = _undoing.undo(begin)
+            *_, (written, changed), (drawn, numpys) = _undoing.undo(begin)
             if changed:
                 torch.ops.pudica.note_layer_state()
-            if drawn and not interrupted:
+            if numpys and not stopped:
+                drawn = "numpy's random"
+            if drawn and not failed:
                 raise _Deviates(f"it draws from {drawn}")
-            if written and not interrupted:
+            if written and not failed:
                 raise _Deviates(f"it writes its tensor {written} in place, which is no buffer")
 
 
@@ -135,12 +143,22 @@ def remember(token: int, module: nn.Module, template: Template, parts: Parts) ->
     _calls[token] = _Call(module, template, parts)
 
 
-def note_attributes(token: int) -> None:
+def forward_begins(token: int, *, hooked: bool) -> None:
     """What a layer's modules have on themselves as its forward begins, and may not have any more
     in the backward; and what Python's generator is at."""
     call = _calls[token]
     call.python_random = random.getstate()
+    if hooked:
+        call.changing_hooks = watch(call.modules)
     call.attributes = [plain_attributes(part) for part in call.modules]
+
+
+def forward_ends(token: int, mark: int) -> None:
+    """`mark`: of _undoing, before forward_begins()."""
+    _undoing.undo(mark)
+    call = _calls.get(token)
+    if call is not None and random.getstate() == call.python_random:
+        call.python_random = None
 
 
 def forget(token: int) -> None:

@@ -6,10 +6,12 @@ Layers that are run again give the bits of the forward all the same, or are kept
 from __future__ import annotations
 
 import random
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from stacks import Layer, inputs, stack
@@ -83,6 +85,40 @@ def test_hooks_inside_layers_that_change_values(
     stats = check(Layer, policy, change)
     if len(which) == 1 and policy == "full":
         assert stats["recomputed_layers"] > 0, "the others are as they were"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("hook", [_add, _clamp])
+def test_a_hook_on_all_layers_that_acts_on_one_and_begins_later(hook: Any, policy: str) -> None:
+    """As steering is done: one function, a target, a switch."""
+    acts: dict[str, Any] = {}
+
+    def steer(module: nn.Module, args: Any, output: torch.Tensor) -> Any:
+        return hook(module, args, output) if module in acts.get("on", ()) else None
+
+    def change(model: nn.Module, step: int) -> None:
+        if step == 0:
+            for layer in model.layers:
+                layer.inner[0].register_forward_hook(steer)
+        acts["on"] = [model.layers[k].inner[0] for k in ((2,) if step < 3 else (1, 2))]
+
+    assert check(Layer, policy, change)["recomputed_layers"] > 0 or policy != "full"
+
+
+def test_hooks_that_are_made_anew_in_each_step_are_of_one_class() -> None:
+    seen: list[Any] = []
+    handles: list[Any] = []
+
+    def change(model: nn.Module, step: int) -> None:
+        while handles:
+            handles.pop().remove()
+        seen.clear()
+        for index, layer in enumerate(model.layers):
+            handles.append(layer.inner[0].register_forward_hook(
+                lambda module, args, output, index=index: seen.append(index)))
+
+    assert check(Layer, "full", change)["recomputed_layers"] >= 16
+    assert seen == [0, 1, 2, 3], "each once"
 
 
 def test_a_hook_on_all_layers_makes_no_class_of_each() -> None:
@@ -178,6 +214,78 @@ def test_state_that_begins_with_the_first_batch(kind: type[nn.Module], policy: s
         assert (stats["recomputed_layers"] > 4) == in_buffers
 
 
+class BesideMuch(Layer):
+    """A small buffer that it reads, and a large one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(1 << 15))
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("same", torch.zeros(1, 4).expand(4, 4))
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x) + self.mean)
+
+
+def test_buffers_that_the_loop_writes_before_the_backward() -> None:
+    def run(model: nn.Module) -> list[torch.Tensor]:
+        found = []
+        for step in range(4):
+            model.zero_grad()
+            loss = model(inputs(6) * (1 + step))
+            for layer in model.layers:  # type: ignore[union-attr]
+                layer.mean.add_(0.1)
+            loss.backward()
+            found += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        return [*found, *(buffer.clone() for buffer in model.buffers())]
+
+    expected = run(stack(BesideMuch, 4))
+    model = stack(BesideMuch, 4)
+    with attached(model) as handle:
+        seen = run(model)
+        assert handle.stats()["recomputed_layers"] > 0
+    assert all(map(torch.equal, seen, expected))
+
+
+def test_a_joint_segment_of_layers_that_keep_much_and_none() -> None:
+    def mixed() -> nn.Module:
+        torch.manual_seed(0)
+        model = stack(Layer, 6)
+        for k in (1, 3, 5):
+            model.layers[k] = NormalizesByMuch()  # type: ignore[index,operator]
+        return model.train()
+
+    def run(model: nn.Module) -> list[dict[str, torch.Tensor]]:
+        return [gradients(model, lambda m, k=k: m(inputs(6) * (1 + k)))  # type: ignore[misc]
+                for k in range(6)]
+
+    expected = run(mixed())
+    model = mixed()
+    with attached(model, "sqrt") as handle:
+        for one, wanted in zip(run(model), expected, strict=True):
+            assert_equal(one, wanted)
+        assert handle.stats()["recomputed_layers"] > 0
+
+
+def test_one_layer_that_is_called_several_times_and_keeps_state() -> None:
+    def shared() -> nn.Module:
+        model = stack(InAnAttribute, 3)
+        model.layers[1] = model.layers[2] = model.layers[0]  # type: ignore[index,operator]
+        return model
+
+    expected = [gradients(m, run_of) for m in [shared()] for _ in range(4)]
+    model = shared()
+    with attached(model):
+        for wanted in expected:
+            assert_equal(gradients(model, run_of), wanted)
+
+
+def run_of(model: nn.Module) -> torch.Tensor:
+    loss: torch.Tensor = model(inputs(6))
+    return loss
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_observers_that_are_switched_on_in_between(policy: str) -> None:
     def change(model: nn.Module, step: int) -> None:
@@ -261,3 +369,33 @@ class DrawsFromItsOwn(Layer):
 def test_a_layer_that_begins_to_draw_from_its_own_fails_and_gives_no_other_bits() -> None:
     with pytest.raises(RuntimeError, match=r"does not reproduce itself.*torch\.Generator"):
         check(DrawsFromItsOwn, "full")
+
+
+@pytest.mark.parametrize("draw", [random.random, numpy.random.random])
+def test_another_thread_that_draws_meanwhile_is_left_alone(draw: Callable[[], float]) -> None:
+    """A prefetching thread, say: no layer draws, so no generator is set."""
+    random.seed(7)
+    numpy.random.seed(7)
+    plain = [draw() for _ in range(20000)]
+    random.seed(7)
+    numpy.random.seed(7)
+    drawn: list[float] = []
+    over = threading.Event()
+
+    def prefetch() -> None:
+        while not over.is_set() and len(drawn) < len(plain):
+            drawn.append(draw())
+
+    model = stack(Layer, 4)
+    with attached(model):
+        gradients(model, run_of)  # the trial puts back what was drawn meanwhile
+        random.seed(7)
+        numpy.random.seed(7)
+        thread = threading.Thread(target=prefetch)
+        thread.start()
+        for _ in range(20):
+            gradients(model, run_of)
+        over.set()
+        thread.join()
+    if draw is random.random:
+        assert drawn == plain[: len(drawn)]

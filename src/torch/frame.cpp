@@ -141,11 +141,14 @@ void Frame::remember_outputs(const std::vector<at::Tensor>& outputs) {
 }
 
 void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& inputs,
-                       const std::vector<at::Tensor>& buffers) {
+                       const std::vector<at::Tensor>& buffers, std::uint16_t layer_class,
+                       const BufferHabit& habit) {
   Part part;
   part.function = std::move(function);
   part.inputs = hold_inputs(inputs);
-  part.buffers = LayerBuffers(buffers, options_.changing_buffers);
+  part.buffers = LayerBuffers(buffers, habit.changing);
+  part.layer_class = layer_class;
+  part.keeps_no_state = habit.keeps_no_state;
   part.ambient = Ambient::capture(options_.device);
   {
     const std::lock_guard lock(mutex_);
@@ -161,10 +164,11 @@ void Frame::begin_part(FrameFunction function, const std::vector<at::Tensor>& in
 }
 
 void Frame::check_buffers() {
-  const LayerBuffers& buffers = parts_.back().buffers;
-  if (!options_.keeps_no_state || !buffers.are_lost()) return;
+  Part& part = parts_.back();
+  part.buffers.end_forward();
+  if (!part.keeps_no_state || !part.buffers.are_lost()) return;
   lost_buffers_ = true;
-  if (options_.observer) options_.observer->trial_due(options_.layer_class, buffers.changed());
+  if (options_.observer) options_.observer->trial_due(part.layer_class, part.buffers.changed());
 }
 
 void Frame::end_part(const std::vector<at::Tensor>& outputs) {

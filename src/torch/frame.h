@@ -60,6 +60,9 @@ class FrameObserver {
 // for a layer met inside another.
 int& this_thread_layers_open();
 
+// What note_layer_state() tells of what runs on this thread.
+bool& layer_state_changed();
+
 // Counts one layer in for its lifetime.
 class LayerDepth {
  public:
@@ -89,10 +92,6 @@ struct FrameOptions {
   // A kept frame is run again as soon as it ends, and what it saves compared, before any frame of
   // its class may rely on that.
   bool on_trial = false;
-  // Calls of the class on trial changed nothing on their layers: one whose buffers are lost cannot
-  // be run again.
-  bool keeps_no_state = false;
-  BufferPlaces changing_buffers;  // that layers of the class are known to change
   // Set: operators are recorded, and single saved tensors dropped as `menu_step` of the class's
   // menu says (kNoStep: none now); with a registry the others can follow one by one.
   static constexpr std::int32_t kNoStep = -1;
@@ -128,8 +127,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // `function` runs it again. An input that is an output of the part before is not held; every
   // other one is, as a SavedVariable (in-place writes are caught, an outer frame packs it).
   // `buffers` are found by a recompute as they are now, and put back after it (LayerBuffers).
+  // `habit`: of the class `layer_class`, which need not be the frame's.
   void begin_part(FrameFunction function, const std::vector<at::Tensor>& inputs,
-                  const std::vector<at::Tensor>& buffers);
+                  const std::vector<at::Tensor>& buffers, std::uint16_t layer_class = 0,
+                  const BufferHabit& habit = {});
   void end_part(const std::vector<at::Tensor>& outputs);
   // The part threw, or nobody knows how it ended.
   void abort_part() noexcept;
@@ -223,6 +224,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
     FrameFunction function;
     std::vector<Input> inputs;
     LayerBuffers buffers;
+    std::uint16_t layer_class = 0;
+    bool keeps_no_state = false;
     Ambient ambient;
   };
 

@@ -148,6 +148,7 @@ void Frame::recompute() {
   if (options_.observer) options_.observer->before_recompute(options_.layer);
   install_engine();  // the handle may have been detached since the forward
   RecomputeMode mode(*this);
+  layer_state_changed() = false;
   const LayerDepth depth;
   const torch::autograd::AutoGradMode grad_on(true);
   try {
@@ -165,6 +166,10 @@ void Frame::recompute() {
     const std::string what = "it saves " + std::to_string(mode.next_) + " tensors, " +
                              std::to_string(slots_.size()) + " in the forward";
     fail_deviating(what);
+  }
+  // State that the layer began to keep when its class had been tried.
+  if (layer_state_changed() && parts_.front().keeps_no_state && options_.observer) {
+    options_.observer->trial_due(options_.layer_class, {});
   }
   // What the rerun did not come to is not asked for any more.
   if (answers_rerun() && !torch::autograd::get_current_graph_task_keep_graph()) results_.reset();

@@ -15,20 +15,18 @@
 #include "torch/registry.h"
 
 namespace pudica {
-namespace {
 
-bool& this_thread_changed_state() {
-  static thread_local bool changed = false;
-  return changed;
-}
-
-}  // namespace
-
-void note_layer_state() { this_thread_changed_state() = true; }
+void note_layer_state() { hooks::layer_state_changed() = true; }
 
 }  // namespace pudica
 
 namespace pudica::hooks {
+
+bool& layer_state_changed() {
+  static thread_local bool changed = false;
+  return changed;
+}
+
 class Frame::TrialMode final : public SaveMode {
  public:
   explicit TrialMode(Frame& frame) : frame_(frame) {}
@@ -99,7 +97,7 @@ void Frame::try_rerun() {
   TrialMode mode(*this);
   std::string what;
   const BufferPlaces changed = parts_.front().buffers.changed();
-  this_thread_changed_state() = false;
+  layer_state_changed() = false;
   if (!inputs_unchanged()) {
     what = "it changes its arguments in place";
   } else {
@@ -125,7 +123,7 @@ void Frame::try_rerun() {
   }
   if (!options_.observer) return;
   if (what.empty()) {
-    const bool keeps_state = this_thread_changed_state() || parts_.front().buffers.are_lost();
+    const bool keeps_state = layer_state_changed() || parts_.front().buffers.are_lost();
     options_.observer->trial_passed(options_.layer_class, changed, keeps_state);
   } else {
     options_.observer->recompute_deviated(options_.layer, options_.layer_class, what);

@@ -1,11 +1,17 @@
 #include "torch/layer_buffers.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <exception>
+#include <numeric>
+#include <string>
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+
+#include "base/log.h"
+#include "pudica/torch.h"
 
 namespace pudica::hooks {
 namespace {
@@ -20,10 +26,10 @@ std::vector<std::int64_t> versions_of(const std::vector<at::Tensor>& tensors) {
   return versions;
 }
 
-std::int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::int64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
-  return bytes;
+// An operator may write it. (Into memory that lies over itself none does.)
+bool is_writable(const at::Tensor& tensor) {
+  return !tensor.is_nested() && tensor.layout() == at::kStrided &&
+         at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
 }
 
 // An undefined value leaves its buffer as it is.
@@ -43,18 +49,26 @@ void put(const std::vector<at::Tensor>& values, const std::vector<std::int64_t>&
 
 LayerBuffers::LayerBuffers(const std::vector<at::Tensor>& buffers, const BufferPlaces& changing)
     : buffers_(buffers), copies_(buffers.size()), versions_(versions_of(buffers)) {
+  versions_after_ = versions_;
+  std::vector<std::size_t> places(buffers.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::erase_if(places, [&](std::size_t i) { return !is_writable(buffers[i]); });
+  const auto bytes = [&](std::size_t i) { return static_cast<std::int64_t>(buffers[i].nbytes()); };
+  std::ranges::stable_sort(places, {}, bytes);
   const at::NoGradGuard no_grad;
-  const bool all = bytes_of(buffers) <= kMostCopiedBytes;
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (all || changing.contains(i)) copies_[i] = buffers[i].clone();
+  std::int64_t copied = 0;
+  for (const std::size_t i : places) {
+    copied += bytes(i);
+    if (copied <= kMostCopiedBytes || changing.contains(i)) copies_[i] = buffers[i].clone();
   }
 }
 
+void LayerBuffers::end_forward() { versions_after_ = versions_of(buffers_); }
+
 BufferPlaces LayerBuffers::changed() const {
   BufferPlaces places;
-  const std::vector<std::int64_t> now = versions_of(buffers_);
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i] != versions_[i]) places.insert(i);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (versions_after_[i] != versions_[i]) places.insert(i);
   }
   return places;
 }
@@ -65,11 +79,31 @@ bool LayerBuffers::are_lost() const {
 
 LayerBuffers::Rerun::Rerun(const LayerBuffers& buffers)
     : buffers_(buffers.buffers_), versions_now_(versions_of(buffers_)) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers.copies_[i].defined() || versions_now_[i] == buffers.versions_after_[i]) continue;
+    throw Deviation("its buffer " + std::to_string(i) +
+                    " was written after its forward, and is too large to be kept as it was");
+  }
   const at::NoGradGuard no_grad;
-  for (const at::Tensor& buffer : buffers_) now_.push_back(buffer.clone());
-  put(buffers.copies_, buffers.versions_, buffers_);
+  for (const at::Tensor& buffer : buffers_) {
+    now_.push_back(is_writable(buffer) ? buffer.clone() : at::Tensor());
+  }
+  try {
+    put(buffers.copies_, buffers.versions_, buffers_);
+  } catch (...) {
+    put_back();
+    throw;
+  }
 }
 
-LayerBuffers::Rerun::~Rerun() { put(now_, versions_now_, buffers_); }
+void LayerBuffers::Rerun::put_back() const {
+  try {
+    put(now_, versions_now_, buffers_);
+  } catch (const std::exception& error) {
+    log_warn(std::string("buffers could not be put back after a recompute: ") + error.what());
+  }
+}
+
+LayerBuffers::Rerun::~Rerun() { put_back(); }
 
 }  // namespace pudica::hooks

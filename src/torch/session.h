@@ -79,13 +79,9 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   }
 
   [[nodiscard]] bool is_quarantined(std::uint16_t layer_class) const;
-  // A call of the class was run again and reproduced itself; where it keeps state, in two steps, or
-  // in this one.
+  // A call of the class was run again and reproduced itself; where it keeps state, in two steps.
   [[nodiscard]] bool is_proven(std::uint16_t layer_class) const;
-  // None of the calls that were tried changed anything on its layer.
-  [[nodiscard]] bool keeps_no_state(std::uint16_t layer_class) const;
-  // That calls of the class were seen to change.
-  [[nodiscard]] BufferPlaces changing_buffers(std::uint16_t layer_class) const;
+  [[nodiscard]] BufferHabit buffer_habit(std::uint16_t layer_class) const;
   // In this step. Layers by their place in the step here, and in marks.
   [[nodiscard]] bool was_revoked(std::int32_t layer) const;
   [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }

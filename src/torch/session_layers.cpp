@@ -165,8 +165,6 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   frame.layer_class = call.layer_class;
   frame.expected_recompute_us = class_forward_us_[call.layer_class];
   frame.on_trial = on_trial;
-  frame.keeps_no_state = state_->keeps_no_state(call.layer_class);
-  frame.changing_buffers = state_->changing_buffers(call.layer_class);
   frame.device = options_.device;
   frame.timer = timer_;
   frame.observer = state_;
@@ -256,7 +254,8 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   } else {
     open->frame = open_frame(ordinal, call, unproven);
     open->continues = call.mode.kind == Mode::Kind::kFull && is_joined(call.place + 1);
-    open->frame->begin_part(rerun, inputs, options.buffers);
+    open->frame->begin_part(rerun, inputs, options.buffers, call.layer_class,
+                            state_->buffer_habit(call.layer_class));
     calls_[ordinal].on_trial = unproven;
   }
   open_layer_ = std::move(open);

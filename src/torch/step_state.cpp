@@ -196,7 +196,7 @@ void StepState::trial_passed(std::uint16_t layer_class, const BufferPlaces& chan
   const std::lock_guard lock(mutex_);
   if (!changed.empty()) changing_buffers_[layer_class].insert(changed.begin(), changed.end());
   Proof& proof = proofs_[layer_class];
-  ++proof.passes;
+  if (proof.passes == 0 || proof.step != step_.load()) ++proof.passes;
   proof.step = step_.load();
   proof.keeps_state = proof.keeps_state || keeps_state;
 }
@@ -212,19 +212,15 @@ bool StepState::is_proven(std::uint16_t layer_class) const {
   const auto known = proofs_.find(layer_class);
   if (known == proofs_.end()) return false;
   const Proof& proof = known->second;
-  return proof.passes > 1 || !proof.keeps_state || proof.step == step_.load();
+  return proof.passes > 1 || !proof.keeps_state;
 }
 
-BufferPlaces StepState::changing_buffers(std::uint16_t layer_class) const {
+BufferHabit StepState::buffer_habit(std::uint16_t layer_class) const {
   const std::lock_guard lock(mutex_);
-  const auto known = changing_buffers_.find(layer_class);
-  return known == changing_buffers_.end() ? BufferPlaces() : known->second;
-}
-
-bool StepState::keeps_no_state(std::uint16_t layer_class) const {
-  const std::lock_guard lock(mutex_);
-  const auto known = proofs_.find(layer_class);
-  return known != proofs_.end() && !known->second.keeps_state;
+  const auto proof = proofs_.find(layer_class);
+  const auto changing = changing_buffers_.find(layer_class);
+  return {changing == changing_buffers_.end() ? BufferPlaces() : changing->second,
+          proof != proofs_.end() && !proof->second.keeps_state};
 }
 
 }  // namespace pudica::hooks

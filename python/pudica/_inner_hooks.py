@@ -1,0 +1,102 @@
+"""Forward hooks of the user's on modules inside a layer.
+
+They run once, in the forward, where what they collect may still be under way; but those that
+changed what goes through the layer then are part of what it did, and run when it is run again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import _undoing
+from ._hooks import is_ours
+
+_KINDS = ("_forward_pre_hooks", "_forward_hooks")
+
+
+def inner_hooks(module: nn.Module) -> list[Any]:
+    """The user's forward hooks on one module."""
+    if not module._forward_pre_hooks and not module._forward_hooks:
+        return []
+    return [hook for kind in _KINDS for hook in vars(module)[kind].values() if not is_ours(hook)]
+
+
+def code_of(hook: Any) -> Any:
+    """The same for closures that are made anew each time."""
+    function = getattr(hook, "__func__", getattr(hook, "func", hook))
+    return getattr(function, "__code__", type(hook))
+
+
+def name_of(hook: Any) -> str:
+    function = getattr(hook, "__func__", getattr(hook, "func", hook))
+    return getattr(function, "__qualname__", type(hook).__qualname__)
+
+
+class _Watched:
+    """Stands for a hook while its layer's forward runs."""
+
+    __slots__ = ("changing", "hook", "number")
+
+    def __init__(self, hook: Any, number: int, changing: set[int]) -> None:
+        self.hook = hook
+        self.number = number
+        self.changing = changing
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = _versions(args)
+        result = self.hook(*args, **kwargs)
+        if result is not None or _versions(args) != before:
+            self.changing.add(self.number)
+        return result
+
+
+def _versions(values: Iterable[Any]) -> list[int]:
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if not value.is_inference():
+                found.append(value._version)
+        elif isinstance(value, (tuple, list)):
+            found += _versions(value)
+        elif isinstance(value, dict):
+            found += _versions(value.values())
+    return found
+
+
+def watch(modules: list[nn.Module]) -> set[int]:
+    """Those inside a layer (its first module), to be undone. Gives the numbers of the hooks that
+    change something, as they do."""
+    changing: set[int] = set()
+    for module in modules[1:]:
+        for kind in _KINDS:
+            hooks = vars(module)[kind]
+            for number, hook in list(hooks.items()):
+                if not is_ours(hook):
+                    watched = _Watched(hook, number, changing)
+                    _undoing.tell(functools.partial(_unwatch, hooks, number, watched))
+                    hooks[number] = watched
+    return changing
+
+
+def _unwatch(hooks: Any, number: int, watched: _Watched) -> None:
+    if hooks.get(number) is watched:  # else the user has removed it
+        hooks[number] = watched.hook
+
+
+def take_hooks(modules: Iterable[nn.Module], changing: set[int]) -> None:
+    """Takes the forward hooks of modules away but for these, to be undone."""
+    for module in modules:
+        attributes = vars(module)
+        hooks = {kind: attributes[kind] for kind in _KINDS if attributes.get(kind)}
+        if hooks:
+            _undoing.tell(functools.partial(attributes.update, hooks))
+            for kind, these in hooks.items():
+                attributes[kind] = OrderedDict(
+                    (number, hook) for number, hook in these.items() if number in changing
+                )

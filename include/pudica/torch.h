@@ -148,7 +148,8 @@ class Handle {
   // After the optimizer's step, or after backward where no optimizer step follows.
   virtual StepReport end_step() = 0;
 
-  // Runs layer `index` (0-based, in execution order) under the plan of the current step. Outside a
+  // Runs a layer under the plan of the current step: which one follows from the order of the calls,
+  // `index` is for the reader. Outside a
   // step, inside another layer, or with gradients off, it just calls `function`. Exceptions of
   // `function` pass through.
   virtual std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,

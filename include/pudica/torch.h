@@ -62,12 +62,13 @@ void note_layer_state();
 struct LayerOptions {
   // Layers of one class have the same code and parameter shapes: they share one learned model.
   std::string layer_class = "layer";
-  // Tensors that the function changes besides its outputs (batch norm's running statistics): put
-  // back after a recompute.
+  // Tensors that the function changes besides its outputs (batch norm's running statistics): found
+  // by a recompute as the forward found them, and left as they are by then. Large ones (more than
+  // 64 KiB of a layer's) only where calls of the class were seen to change them.
   std::vector<at::Tensor> buffers;
   // Nobody has promised that the layer gives the same when it is called again: the first call of
-  // its class is kept, and run again at once to see, and one more where that changed `buffers` or
-  // told of other state; a class that fails is kept from then on.
+  // its class is kept, and run again at once to see, and one of a later step where that changed
+  // large `buffers` or told of other state; a class that fails is kept from then on.
   bool unproven = false;
   // Inputs beyond so many do not tell classes apart (what a cache that is passed holds already).
   std::size_t telling_inputs = std::numeric_limits<std::size_t>::max();
@@ -149,9 +150,8 @@ class Handle {
   virtual StepReport end_step() = 0;
 
   // Runs a layer under the plan of the current step: which one follows from the order of the calls,
-  // `index` is for the reader. Outside a
-  // step, inside another layer, or with gradients off, it just calls `function`. Exceptions of
-  // `function` pass through.
+  // `index` is for the reader. Outside a step, inside another layer, or with gradients off, it just
+  // calls `function`. Exceptions of `function` pass through.
   virtual std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                         std::vector<at::Tensor> inputs,
                                         const LayerOptions& options) = 0;

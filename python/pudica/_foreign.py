@@ -115,15 +115,10 @@ class Kept:
         that was written in place, empty: none; and whether anything else had changed."""
         changed = False
         for attributes, values in [*self._of_modules, *self._buffers]:
-            for key, value, refilled in _changes(attributes, values):
-                changed = True
-                if not refilled:
-                    attributes[key] = value
+            changed |= _put_back(attributes, values, attributes.__setitem__)
         for kind, values in self._of_classes:
-            for key, value, refilled in _changes(vars(kind), values):
-                changed = True
-                if not refilled:
-                    type.__setattr__(kind, key, value)
+            put = functools.partial(type.__setattr__, kind)
+            changed |= _put_back(vars(kind), values, put)
         written = ""
         for name, tensor, version, before in self._tensors:
             if tensor._version != version:
@@ -157,18 +152,21 @@ def _kept_in(
     }
 
 
-def _changes(now: Mapping[str, Any], then: dict[str, Any]) -> list[tuple[str, Any, bool]]:
-    """What is to be set again, and containers that are refilled here already (True)."""
-    changes = []
+def _put_back(
+    now: Mapping[str, Any], then: dict[str, Any], put: Callable[[str, Any], None]
+) -> bool:
+    """Whether anything had changed; containers are refilled."""
+    changed = False
     for key, value in then.items():
         present = now.get(key)
         if type(value) not in _CONTAINERS:
             if present is not value:
-                changes.append((key, value, False))
+                put(key, value)
+                changed = True
         elif type(present) is type(value) and _changed(present, value):
             _refill(present, value)
-            changes.append((key, value, True))
-    return changes
+            changed = True
+    return changed
 
 
 def _refill(now: Any, then: Any) -> None:

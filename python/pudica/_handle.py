@@ -59,8 +59,8 @@ class Handle(Messages):
         self._opener: weakref.ref[nn.Module] | None = None
         self._thread = 0  # of the forward
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
-        # Modules whose native layer is open: id, and token of the call.
-        # Module, token, and where what its forward changes is to be undone to.
+        # Modules whose native layer is open: id, token of the call, and how far what its forward
+        # changes is to be undone.
         self._open_layers: list[tuple[int, int, int]] = []
         self._latest = 0  # token of the layer call that began last
         self._called: set[int] = set()

@@ -22,20 +22,21 @@ _KINDS = ("_forward_pre_hooks", "_forward_hooks")
 
 def inner_hooks(module: nn.Module) -> list[Any]:
     """The user's forward hooks on one module."""
-    if not module._forward_pre_hooks and not module._forward_hooks:
-        return []
     return [hook for kind in _KINDS for hook in vars(module)[kind].values() if not is_ours(hook)]
+
+
+def _function_of(hook: Any) -> Any:
+    """Of a method or a partial."""
+    return getattr(hook, "__func__", getattr(hook, "func", hook))
 
 
 def code_of(hook: Any) -> Any:
     """The same for closures that are made anew each time."""
-    function = getattr(hook, "__func__", getattr(hook, "func", hook))
-    return getattr(function, "__code__", type(hook))
+    return getattr(_function_of(hook), "__code__", type(hook))
 
 
 def name_of(hook: Any) -> str:
-    function = getattr(hook, "__func__", getattr(hook, "func", hook))
-    return getattr(function, "__qualname__", type(hook).__qualname__)
+    return getattr(_function_of(hook), "__qualname__", type(hook).__qualname__)
 
 
 class _Watched:

@@ -49,7 +49,8 @@ class Parts:
         self.buffers += [b for b in module._buffers.values() if b is not None]
         for child in module._modules.values():
             if child is not None and id(child) not in seen:
-                self.hooks += [id(code_of(hook)) for hook in inner_hooks(child)]
+                if child._forward_hooks or child._forward_pre_hooks:
+                    self.hooks += [id(code_of(hook)) for hook in inner_hooks(child)]
                 self._walk(child, seen)
 
     def signature(self) -> Hashable:

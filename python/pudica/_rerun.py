@@ -112,16 +112,17 @@ class _Call:
             take_hooks(self.modules, self.changing_hooks)
             return self.module.forward(*args, **kwargs)
         except Exception as error:
-            stopped, failed = _is_stop(error), not _is_stop(error)
+            stopped = _is_stop(error)
+            failed = not stopped
             raise
         except BaseException:
             failed = True
             raise
         finally:
-            *_, (written, changed), (drawn, numpys) = _undoing.undo(begin)
+            *_, (written, changed), (drawn, drew_numpys) = _undoing.undo(begin)
             if changed:
                 torch.ops.pudica.note_layer_state()
-            if numpys and not stopped:
+            if drew_numpys and not stopped:
                 drawn = "numpy's random"
             if drawn and not failed:
                 raise _Deviates(f"it draws from {drawn}")

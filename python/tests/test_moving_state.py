@@ -1,54 +1,22 @@
-"""What a layer does may change while it trains: hooks inside it, its state, random numbers.
+"""What a layer does may change while it trains: hooks inside it, its state.
 
 Layers that are run again give the bits of the forward all the same, or are kept.
 """
 
 from __future__ import annotations
 
-import random
-import threading
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-import numpy
 import pytest
 import torch
 from stacks import Layer, inputs, stack
 from torch import nn
 from torch.nn.utils import prune
-from training import assert_equal, attached, gradients
+from training import assert_equal, attached, check_batches, gradients
 
 warnings.filterwarnings("ignore", module="torch.ao")
 POLICIES = ["full", "reactive", "random:seed=1"]
-Change = Callable[[nn.Module, int], Any]
-
-
-def check(
-    kind: type[nn.Module], policy: str, change: Change | None = None, steps: int = 6
-) -> dict[str, Any]:
-    """Steps over batches that differ, with and without pudica; `change` before each."""
-
-    def run(model: nn.Module) -> list[dict[str, torch.Tensor]]:
-        found = []
-        random.seed(5)
-        for step in range(steps):
-            if change is not None:
-                change(model, step)
-            batch = inputs(rows=6) * (1 + step)
-            found.append(gradients(model, lambda m, batch=batch: m(batch)))  # type: ignore[misc]
-        return found
-
-    expected = run(stack(kind, 4))
-    again = run(stack(kind, 4))
-    model = stack(kind, 4)
-    with attached(model, policy) as handle:
-        seen = run(model)
-        stats = handle.stats()
-    for one, other, wanted in zip(seen, again, expected, strict=True):
-        assert_equal(other, wanted)
-        assert_equal(one, wanted)
-    return stats
 
 
 # -- hooks inside layers -----------------------------------------------------------------------
@@ -82,7 +50,7 @@ def test_hooks_inside_layers_that_change_values(
                 else:
                     linear.register_forward_hook(hook)
 
-    stats = check(Layer, policy, change)
+    stats = check_batches(Layer, policy, change)
     if len(which) == 1 and policy == "full":
         assert stats["recomputed_layers"] > 0, "the others are as they were"
 
@@ -102,7 +70,7 @@ def test_a_hook_on_all_layers_that_acts_on_one_and_begins_later(hook: Any, polic
                 layer.inner[0].register_forward_hook(steer)
         acts["on"] = [model.layers[k].inner[0] for k in ((2,) if step < 3 else (1, 2))]
 
-    assert check(Layer, policy, change)["recomputed_layers"] > 0 or policy != "full"
+    assert check_batches(Layer, policy, change)["recomputed_layers"] > 0 or policy != "full"
 
 
 def test_hooks_that_are_made_anew_in_each_step_are_of_one_class() -> None:
@@ -117,7 +85,7 @@ def test_hooks_that_are_made_anew_in_each_step_are_of_one_class() -> None:
             handles.append(layer.inner[0].register_forward_hook(
                 lambda module, args, output, index=index: seen.append(index)))
 
-    assert check(Layer, "full", change)["recomputed_layers"] >= 16
+    assert check_batches(Layer, "full", change)["recomputed_layers"] >= 16
     assert seen == [0, 1, 2, 3], "each once"
 
 
@@ -141,7 +109,7 @@ def test_layers_that_are_pruned_in_between(policy: str) -> None:
             for layer in model.layers:
                 prune.l1_unstructured(layer.inner[0], "weight", 0.3)
 
-    check(Layer, policy, change)
+    check_batches(Layer, policy, change)
 
 
 # -- state -------------------------------------------------------------------------------------
@@ -208,7 +176,7 @@ class InAnAttribute(Layer):
     "kind", [Quantized, Normalizes, NormalizesByMuch, InADict, InAnAttribute]
 )
 def test_state_that_begins_with_the_first_batch(kind: type[nn.Module], policy: str) -> None:
-    stats = check(kind, policy)
+    stats = check_batches(kind, policy)
     if policy == "full":
         in_buffers = kind in (Quantized, Normalizes, NormalizesByMuch)
         assert (stats["recomputed_layers"] > 4) == in_buffers
@@ -297,7 +265,7 @@ def test_observers_that_are_switched_on_in_between(policy: str) -> None:
                 layer.quantize.enable_observer()
                 layer.quantize.enable_fake_quant()
 
-    check(Quantized, policy, change)
+    check_batches(Quantized, policy, change)
 
 
 class Averages(Layer):
@@ -317,85 +285,74 @@ class Averages(Layer):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_buffer_that_is_written_and_saved_for_the_backward(policy: str) -> None:
-    check(Averages, policy)
+    check_batches(Averages, policy)
 
 
-# -- random numbers that are not torch's -------------------------------------------------------
-
-
-class Draws(Layer):
-    since = 0
+class CountsInMuch(Layer):
+    """A large buffer that it begins to write in its third call."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.register_buffer("usage", torch.zeros(1 << 16))
         self.calls = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        if self.calls > self.since:
-            x = x * (1 + random.random())
-        return super().forward(x)
+        if self.calls > 2:
+            self.usage.add_(1)
+        return super().forward(x + self.usage[:16])
 
 
-class DrawsLater(Draws):
-    since = 3
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", [Draws, DrawsLater])
-def test_layers_that_draw_from_pythons_generator_are_run_again(
-    kind: type[nn.Module], policy: str
-) -> None:
-    stats = check(kind, policy)
-    state = random.getstate()
-    check(kind, policy)
-    assert stats["recomputed_layers"] > 0 or policy != "full"
-    assert random.getstate() == state, "as training plainly leaves it"
-
-
-class DrawsFromItsOwn(Layer):
-    def __init__(self) -> None:
-        super().__init__()
-        self.generator = torch.Generator().manual_seed(3)
-        self.calls = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        if self.calls > 3:
-            x = x * torch.rand(16, generator=self.generator)
-        return super().forward(x)
-
-
-def test_a_layer_that_begins_to_draw_from_its_own_fails_and_gives_no_other_bits() -> None:
-    with pytest.raises(RuntimeError, match=r"does not reproduce itself.*torch\.Generator"):
-        check(DrawsFromItsOwn, "full")
-
-
-@pytest.mark.parametrize("draw", [random.random, numpy.random.random])
-def test_another_thread_that_draws_meanwhile_is_left_alone(draw: Callable[[], float]) -> None:
-    """A prefetching thread, say: no layer draws, so no generator is set."""
-    random.seed(7)
-    numpy.random.seed(7)
-    plain = [draw() for _ in range(20000)]
-    random.seed(7)
-    numpy.random.seed(7)
-    drawn: list[float] = []
-    over = threading.Event()
-
-    def prefetch() -> None:
-        while not over.is_set() and len(drawn) < len(plain):
-            drawn.append(draw())
-
-    model = stack(Layer, 4)
-    with attached(model):
-        gradients(model, run_of)  # the trial puts back what was drawn meanwhile
-        random.seed(7)
-        numpy.random.seed(7)
-        thread = threading.Thread(target=prefetch)
-        thread.start()
-        for _ in range(20):
+def test_a_large_buffer_that_is_written_for_the_first_time_is_an_error_once() -> None:
+    model = stack(CountsInMuch, 4)
+    with attached(model) as handle:
+        for _ in range(2):
             gradients(model, run_of)
-        over.set()
-        thread.join()
-    if draw is random.random:
-        assert drawn == plain[: len(drawn)]
+        with pytest.raises(RuntimeError, match="its forward changed buffers, and had not"):
+            gradients(model, run_of)
+        for _ in range(2):
+            gradients(model, run_of)
+        assert handle.stats()["recomputed_layers"] > 0
+
+
+class ReadsMuch(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(1 << 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + self.table[:16])
+
+
+def test_a_large_buffer_that_the_loop_writes_before_the_backward_is_an_error() -> None:
+    model = stack(ReadsMuch, 4)
+    with attached(model):
+        gradients(model, run_of)
+        loss = run_of(model)
+        model.layers[2].table.add_(1)  # type: ignore[index,operator,union-attr]
+        with pytest.raises(RuntimeError, match="its buffer 0 was written after its forward"):
+            loss.backward()
+
+
+class LaterInAnAttribute(InAnAttribute):
+    begun = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if self.begun else Layer.forward(self, x)
+
+
+def test_state_that_begins_after_the_trial_is_found_out() -> None:
+    def run(model: nn.Module) -> list[dict[str, torch.Tensor]]:
+        found = []
+        for k in range(8):
+            LaterInAnAttribute.begun = k >= 3
+            batch = inputs(6) * (1 + k)
+            found.append(gradients(model, lambda m, batch=batch: m(batch)))  # type: ignore[misc]
+        return found
+
+    expected = run(stack(LaterInAnAttribute, 4))
+    model = stack(LaterInAnAttribute, 4)
+    with attached(model):
+        seen = run(model)
+    for one, wanted in zip(seen[5:], expected[5:], strict=True):
+        assert_equal(one, wanted)

@@ -37,6 +37,15 @@ def check(training: Training, share: float, learning: int, predicted: int) -> No
     assert max(off) <= 5e-3, off
 
 
+def midway(training: Training, learning: int) -> Course:
+    """Half of the way from the floor to keeping all, held with the same bits."""
+    floor, keep_all, bits = training.ends()
+    course = training.run(floor + (keep_all - floor) // 2)
+    assert course.bits == bits and course.stats["failures"] == 0
+    assert course.stats["overruns"] == 0 and course.stats["learning_steps"] <= learning
+    return course
+
+
 def packed_llama() -> nn.Module:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=100, hidden_size=32, intermediate_size=96, num_hidden_layers=6,
@@ -129,11 +138,7 @@ def fails_in_the_backward(model: Any, k: int) -> None:
 
 
 def test_a_backward_that_fails_leaves_the_steps_after_it_planned() -> None:
-    training = Training(Stack, fails_in_the_backward, _STEPS)
-    floor, keep_all, bits = training.ends()
-    course = training.run(floor + (keep_all - floor) // 2)
-    assert course.bits == bits and course.stats["failures"] == 0
-    assert course.stats["overruns"] == 0 and course.stats["learning_steps"] <= 4
+    course = midway(Training(Stack, fails_in_the_backward, _STEPS), learning=4)
     # A forward that waits for another one's backward has no peak of its own.
     assert all("share a backward" not in step["reason"] for step in course.steps)
     assert all(step["predicted_peak_bytes"] for step in course.steps[10:])
@@ -151,11 +156,7 @@ def of_unknown_words(model: nn.Module, k: int) -> None:
 
 
 def test_a_forward_that_fails_before_its_layers_says_nothing_of_peaks() -> None:
-    training = Training(six_layers, of_unknown_words, _STEPS)
-    floor, keep_all, bits = training.ends()
-    course = training.run(floor + (keep_all - floor) // 2)
-    assert course.bits == bits and course.stats["failures"] == 0
-    assert course.stats["overruns"] == 0 and course.stats["learning_steps"] <= 5
+    course = midway(Training(six_layers, of_unknown_words, _STEPS), learning=5)
     off = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
            for k, step in enumerate(course.steps)
            if k >= 10 and k % 4 != 3 and step["predicted_peak_bytes"]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from stacks import inputs, stack
 from torch import nn
 
 import pudica
@@ -60,4 +62,34 @@ def check(model: nn.Module, loss: Loss, policy: str = "full", steps: int = 3) ->
             assert_equal(gradients(model, loss), expected)
         stats = handle.stats()
     assert_equal(gradients(model, loss), expected)
+    return stats
+
+
+def check_batches(
+    kind: type[nn.Module],
+    policy: str,
+    change: Callable[[nn.Module, int], Any] | None = None,
+    steps: int = 6,
+) -> dict[str, Any]:
+    """Steps over batches that differ, with and without pudica; `change` before each."""
+
+    def run(model: nn.Module) -> list[dict[str, torch.Tensor]]:
+        found = []
+        random.seed(5)
+        for step in range(steps):
+            if change is not None:
+                change(model, step)
+            batch = inputs(rows=6) * (1 + step)
+            found.append(gradients(model, lambda m, batch=batch: m(batch)))  # type: ignore[misc]
+        return found
+
+    expected = run(stack(kind, 4))
+    again = run(stack(kind, 4))
+    model = stack(kind, 4)
+    with attached(model, policy) as handle:
+        seen = run(model)
+        stats = handle.stats()
+    for one, other, wanted in zip(seen, again, expected, strict=True):
+        assert_equal(other, wanted)
+        assert_equal(one, wanted)
     return stats

@@ -169,7 +169,7 @@ void Frame::recompute() {
   }
   // State that the layer began to keep when its class had been tried.
   if (layer_state_changed() && parts_.front().keeps_no_state && options_.observer) {
-    options_.observer->trial_due(options_.layer_class, {});
+    options_.observer->trial_due(parts_.front().layer_class, {});
   }
   // What the rerun did not come to is not asked for any more.
   if (answers_rerun() && !torch::autograd::get_current_graph_task_keep_graph()) results_.reset();

@@ -148,7 +148,6 @@ class Session final : public Handle {
   [[nodiscard]] std::int64_t failures() const override { return failures_; }
   void detach() override;
 
-  // A node of the graph and which of its outputs; compared, never followed.
  private:
   // One layer call of the step under way.
   struct Call {

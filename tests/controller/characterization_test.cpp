@@ -89,7 +89,7 @@ std::string run(const Case& one) {
     out << length << ' ' << letters_of(plan) << ' ' << plan.predicted_peak_bytes.count()
         << (step.decision.record ? " recorded" : "") << (plan.revocable ? "" : " free") << '\n';
   }
-  EXPECT_EQ(harness.controller->state() == ControllerState::kStandingDown, false) << one.name;
+  EXPECT_NE(harness.controller->state(), ControllerState::kStandingDown) << one.name;
   return out.str();
 }
 

@@ -1,0 +1,112 @@
+"""Layers that draw from generators that are not torch's default one."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import numpy
+import pytest
+import torch
+from stacks import Layer, inputs, stack
+from torch import nn
+from training import attached, check_batches, gradients
+
+POLICIES = ["full", "reactive", "random:seed=1"]
+
+
+def run_of(model: nn.Module) -> torch.Tensor:
+    loss: torch.Tensor = model(inputs(6))
+    return loss
+
+
+class Draws(Layer):
+    since = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > self.since:
+            x = x * (1 + random.random())
+        return super().forward(x)
+
+
+class DrawsLater(Draws):
+    since = 3
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", [Draws, DrawsLater])
+def test_layers_that_draw_from_pythons_generator_are_run_again(
+    kind: type[nn.Module], policy: str
+) -> None:
+    stats = check_batches(kind, policy)
+    state = random.getstate()
+    check_batches(kind, policy)
+    assert stats["recomputed_layers"] > 0 or policy != "full"
+    assert random.getstate() == state, "as training plainly leaves it"
+
+
+class DrawsFromItsOwn(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(3)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > 3:
+            x = x * torch.rand(16, generator=self.generator)
+        return super().forward(x)
+
+
+def test_a_layer_that_begins_to_draw_from_its_own_fails_and_gives_no_other_bits() -> None:
+    with pytest.raises(RuntimeError, match=r"does not reproduce itself.*torch\.Generator"):
+        check_batches(DrawsFromItsOwn, "full")
+
+
+@pytest.mark.parametrize("draw", [random.random, numpy.random.random])
+def test_another_thread_that_draws_meanwhile_is_left_alone(draw: Callable[[], float]) -> None:
+    """A prefetching thread, say: no layer draws, so no generator is set."""
+    random.seed(7)
+    numpy.random.seed(7)
+    plain = [draw() for _ in range(20000)]
+    random.seed(7)
+    numpy.random.seed(7)
+    drawn: list[float] = []
+    over = threading.Event()
+
+    def prefetch() -> None:
+        while not over.is_set() and len(drawn) < len(plain):
+            drawn.append(draw())
+
+    model = stack(Layer, 4)
+    with attached(model):
+        gradients(model, run_of)  # the trial puts back what was drawn meanwhile
+        random.seed(7)
+        numpy.random.seed(7)
+        thread = threading.Thread(target=prefetch)
+        thread.start()
+        for _ in range(20):
+            gradients(model, run_of)
+        over.set()
+        thread.join()
+    if draw is random.random:
+        assert drawn == plain[: len(drawn)]
+
+
+class DrawsMeanwhile(Layer):
+    """As if another thread drew from numpy's generator while the layer runs again."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch._C._current_graph_task_id() >= 0:
+            numpy.random.random()
+        return super().forward(x)
+
+
+def test_what_another_thread_draws_from_numpy_in_a_backward_is_no_error() -> None:
+    assert check_batches(DrawsMeanwhile, "full")["recomputed_layers"] > 0

@@ -185,16 +185,20 @@ std::int64_t Attachment::end_step() {
   return outcome;
 }
 
-bool Attachment::enter(std::int64_t token, const std::string& layer_class,
-                       std::vector<at::Tensor> inputs, std::vector<at::Tensor> buffers,
-                       std::int64_t telling_inputs, bool apart) {
+std::int64_t Attachment::enter(std::int64_t token, const std::string& layer_class,
+                               std::vector<at::Tensor> inputs, std::vector<at::Tensor> buffers,
+                               std::int64_t telling_inputs, bool apart) {
   LayerOptions options;
   options.layer_class = layer_class;
   options.buffers = std::move(buffers);
   options.unproven = true;
   options.telling_inputs = static_cast<std::size_t>(telling_inputs);
   options.apart = apart;
-  return handle_->enter_layer(RerunDesk::instance().function(token), inputs, options);
+  std::weak_ptr<const void> alive;
+  if (!handle_->enter_layer(RerunDesk::instance().function(token, alive), inputs, options)) {
+    return kNotEntered;
+  }
+  return alive.expired() ? kEntered : kMayRunAgain;
 }
 
 void Attachment::leave(std::vector<at::Tensor> outputs) { handle_->leave_layer(outputs); }

@@ -40,10 +40,12 @@ class Attachment final : public torch::CustomClassHolder {
   enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };
 
   // The layer call `token` begins with these inputs, whose first `telling_inputs` tell classes
-  // apart. `apart`: the layer call before it cannot be run again until its own backward. True:
-  // leave() or abandon() follows.
-  bool enter(std::int64_t token, const std::string& layer_class, std::vector<at::Tensor> inputs,
-             std::vector<at::Tensor> buffers, std::int64_t telling_inputs, bool apart);
+  // apart. `apart`: the layer call before it cannot be run again until its own backward. But for
+  // kNotEntered leave() or abandon() follows; kEntered: nothing will ask for the token again.
+  std::int64_t enter(std::int64_t token, const std::string& layer_class,
+                     std::vector<at::Tensor> inputs, std::vector<at::Tensor> buffers,
+                     std::int64_t telling_inputs, bool apart);
+  enum Entry : std::int64_t { kNotEntered = 0, kEntered = 1, kMayRunAgain = 2 };
   void leave(std::vector<at::Tensor> outputs);
   void abandon();
 

@@ -72,9 +72,11 @@ void RerunDesk::open(bool is_open) { open_.store(is_open); }
 
 bool RerunDesk::is_running() { return current_exchange() != nullptr; }
 
-LayerFunction RerunDesk::function(std::int64_t token) {
-  return [this, alive = std::make_shared<Token>(token)](const std::vector<at::Tensor>& inputs) {
-    return run(alive->number, inputs);
+LayerFunction RerunDesk::function(std::int64_t token, std::weak_ptr<const void>& alive) {
+  auto living = std::make_shared<Token>(token);
+  alive = living;
+  return [this, living = std::move(living)](const std::vector<at::Tensor>& inputs) {
+    return run(living->number, inputs);
   };
 }
 

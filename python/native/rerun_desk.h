@@ -30,8 +30,8 @@ class RerunDesk {
   void open(bool is_open);
   // A rerun is under way on this thread.
   [[nodiscard]] static bool is_running();
-  // `token` counts as dead once the function and its copies are gone.
-  LayerFunction function(std::int64_t token);
+  // `token` counts as dead once the function and its copies are gone; `alive` has expired then.
+  LayerFunction function(std::int64_t token, std::weak_ptr<const void>& alive);
   // Tokens that died since the last call.
   std::vector<std::int64_t> take_dead();
 

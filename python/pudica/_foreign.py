@@ -31,11 +31,12 @@ _SIMPLE = frozenset(
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Numbers, names, switches and functions that the user's code has put on a module, and short
     lists of such: what chooses what its forward does, and holds no tensors."""
+    attributes = module.__dict__
     return {
         name: value
-        for name, value in vars(module).items()
-        if (type(value) in _SIMPLE or (type(value) in (list, tuple) and _is_simple_list(value)))
-        and name not in _OF_EVERY_MODULE
+        for name in attributes.keys() - _OF_EVERY_MODULE
+        if type(value := attributes[name]) in _SIMPLE
+        or (type(value) in (list, tuple) and _is_simple_list(value))
     }
 
 
@@ -92,10 +93,14 @@ class Kept:
 
     def __init__(self, modules: Iterable[nn.Module], *, copies: bool) -> None:
         modules = list(modules)
-        self._of_modules = [(vars(m), _kept_in(vars(m), _is_the_users)) for m in modules]
+        self._of_modules = [
+            (attributes := vars(m), _kept_in(attributes, attributes.keys() - _OF_EVERY_MODULE))
+            for m in modules
+        ]
         self._buffers = [(m._buffers, dict(m._buffers)) for m in modules if m._buffers]
         self._of_classes = [
-            (kind, _kept_in(vars(kind), _is_plain)) for kind in _users_classes(modules)
+            (kind, _kept_in(vars(kind), _plain_names(vars(kind))))
+            for kind in _users_classes(frozenset(map(type, modules)))
         ]
         self._tensors = [
             (name, tensor, tensor._version, tensor.detach().clone() if copies else None)
@@ -128,27 +133,27 @@ class Kept:
         return written, changed
 
 
-def _is_the_users(key: str, value: Any) -> bool:
-    return key not in _OF_EVERY_MODULE
+def _plain_names(attributes: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name, value in attributes.items()
+        if type(value) is not types.FunctionType
+        and isinstance(value, _PLAIN)
+        and not name.startswith("__")
+    ]
 
 
-def _is_plain(key: str, value: Any) -> bool:
-    return isinstance(value, _PLAIN) and not key.startswith("__")
+@functools.lru_cache(maxsize=256)
+def _users_classes(kinds: frozenset[type]) -> list[type]:
+    """These classes and their bases, but for torch's."""
+    found = {base for kind in kinds for base in kind.__mro__}
+    return [kind for kind in found if kind.__module__.partition(".")[0] not in _NOT_THE_USERS]
 
 
-def _users_classes(modules: Iterable[nn.Module]) -> list[type]:
-    """The classes of modules and their bases, but for torch's."""
-    kinds = {kind: None for module in modules for kind in type(module).__mro__}
-    return [kind for kind in kinds if kind.__module__.partition(".")[0] not in _NOT_THE_USERS]
-
-
-def _kept_in(
-    attributes: Mapping[str, Any], wanted: Callable[[str, Any], bool]
-) -> dict[str, Any]:
+def _kept_in(attributes: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {
-        key: copy.copy(value) if type(value) in _CONTAINERS else value
-        for key, value in attributes.items()
-        if wanted(key, value)
+        name: copy.copy(value) if type(value := attributes[name]) in _CONTAINERS else value
+        for name in names
     }
 
 

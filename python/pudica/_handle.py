@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from . import _native, _optimizers, _rerun, _undoing
-from ._arguments import take_apart, tensors_in
+from ._arguments import Template, take_apart, tensors_in
 from ._budget import Budget, resolve
 from ._checkpointing import Takeover
 from ._errors import AttachError, BudgetError, from_native
@@ -263,24 +263,32 @@ class Handle(Messages):
                 )
                 return
             name = f"{self._word(module, parts)}{'t' if module.training else 'e'}({word})"
-            _rerun.remember(token, module, template, parts)  # first: a frame must find it
-            entered = False
-            try:
-                entered = self._native.enter(
-                    token, name, tensors, parts.buffers, telling,
-                    not _rerun.finds_its_parameters(self._latest),
-                )
-            finally:
-                if not entered:
-                    _rerun.forget(token)
-            if entered:
-                self._open_layers.append((id(module), token, _undoing.mark()))
+            entry = self._native.enter(
+                token, name, tensors, parts.buffers, telling,
+                not _rerun.finds_its_parameters(self._latest),
+            )
+            if entry == _native.NOT_ENTERED:
+                if not self._open_layers:
+                    self._say_left_out(type(module).__name__, self._thread)
+                return
+            runs_again = entry == _native.MAY_RUN_AGAIN
+            if runs_again:
+                self._remember(token, module, template, parts)
+            self._open_layers.append((id(module), token, _undoing.mark()))
+            if runs_again:
                 _rerun.forward_begins(token, hooked=bool(parts.hooks))
-                self._latest = token
-            elif not self._open_layers:
-                self._say_left_out(type(module).__name__, self._thread)
+            self._latest = token
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
+
+    def _remember(
+        self, token: int, module: nn.Module, template: Template, parts: Parts
+    ) -> None:
+        try:
+            _rerun.remember(token, module, template, parts)
+        except BaseException:  # a frame that cannot be run again must not be
+            self._native.abandon()
+            raise
 
     def _word(self, layer: nn.Module, parts: Parts) -> str:
         key = id(layer), parts.signature()

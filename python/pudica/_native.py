@@ -49,4 +49,5 @@ _load()
 
 ops: Any = torch.ops.pudica
 Attachment: Any = torch.classes.pudica.Attachment
+NOT_ENTERED, MAY_RUN_AGAIN = 0, 2  # what Attachment.enter() gives, beside 1
 ops.collect_log()

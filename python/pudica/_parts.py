@@ -13,6 +13,9 @@ from torch import nn
 from ._inner_hooks import code_of, inner_hooks
 
 
+_NONE: dict[str, nn.Parameter | None] = {}  # of modules without parameters; nobody writes it
+
+
 def has_those(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> bool:
     """Whether the module's own parameters are these very ones, in this order."""
     now = module._parameters
@@ -39,17 +42,24 @@ class Parts:
     def _walk(self, module: nn.Module, seen: set[int]) -> None:
         seen.add(id(module))
         self.modules.append(module)
-        self.own_parameters.append(dict(module._parameters))
-        self.parameters += [
-            p for p in module._parameters.values() if p is not None and not p.is_inference()
-        ]
-        for p in module._parameters.values():
-            if type(p) is not nn.Parameter and p is not None and not isinstance(p, nn.Parameter):
-                self.lent = True
-        self.buffers += [b for b in module._buffers.values() if b is not None]
-        for child in module._modules.values():
+        attributes = module.__dict__
+        if own := attributes["_parameters"]:
+            self.own_parameters.append(dict(own))
+            for p in own.values():
+                if p is None:
+                    continue
+                if type(p) is not nn.Parameter and not isinstance(p, nn.Parameter):
+                    self.lent = True
+                if not p.is_inference():
+                    self.parameters.append(p)
+        else:
+            self.own_parameters.append(_NONE)
+        if own := attributes["_buffers"]:
+            self.buffers += [b for b in own.values() if b is not None]
+        for child in attributes["_modules"].values():
             if child is not None and id(child) not in seen:
-                if child._forward_hooks or child._forward_pre_hooks:
+                of_child = child.__dict__
+                if of_child["_forward_hooks"] or of_child["_forward_pre_hooks"]:
                     self.hooks += [id(code_of(hook)) for hook in inner_hooks(child)]
                 self._walk(child, seen)
 

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import itertools
 import logging
-import random
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import _undoing
+from . import _python_random, _undoing
 from ._arguments import Template, tensors_in
 from ._foreign import (
     GeneratorStates,
@@ -99,8 +98,8 @@ class _Call:
         stopped = failed = False
         try:
             if self.python_random is not None:
-                _undoing.tell(functools.partial(random.setstate, random.getstate()))
-                random.setstate(self.python_random)
+                _undoing.tell(functools.partial(_python_random.restore, _python_random.state()))
+                _python_random.restore(self.python_random)
             # The user may have called eval() since.
             set_training(self.modules, self.training)
             # And given a module another parameter.
@@ -148,7 +147,7 @@ def forward_begins(token: int, *, hooked: bool) -> None:
     """What a layer's modules have on themselves as its forward begins, and may not have any more
     in the backward; and what Python's generator is at."""
     call = _calls[token]
-    call.python_random = random.getstate()
+    call.python_random = _python_random.state()
     if hooked:
         call.changing_hooks = watch(call.modules)
     call.attributes = [plain_attributes(part) for part in call.modules]
@@ -158,7 +157,7 @@ def forward_ends(token: int, mark: int) -> None:
     """`mark`: of _undoing, before forward_begins()."""
     _undoing.undo(mark)
     call = _calls.get(token)
-    if call is not None and random.getstate() == call.python_random:
+    if call is not None and _python_random.state() == call.python_random:
         call.python_random = None
 
 

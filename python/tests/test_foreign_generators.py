@@ -110,3 +110,47 @@ class DrawsMeanwhile(Layer):
 
 def test_what_another_thread_draws_from_numpy_in_a_backward_is_no_error() -> None:
     assert check_batches(DrawsMeanwhile, "full")["recomputed_layers"] > 0
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_pythons_state_tells_every_draw_and_goes_back(
+    readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pudica import _python_random
+
+    assert _python_random._read is not None, "CPython's generator lies where it always has"
+    if not readable:
+        monkeypatch.setattr(_python_random, "_read", None)
+    random.seed(11)
+    changes: list[Callable[[], object]] = [
+        random.random, lambda: random.gauss(0, 1), lambda: random.gauss(0, 1),  # one of a pair
+        lambda: random.getrandbits(1), lambda: random.seed(4), lambda: random.shuffle([1, 2, 3]),
+        lambda: [random.random() for _ in range(700)],
+    ]
+    for change in changes:
+        before, documented = _python_random.state(), random.getstate()
+        assert _python_random.state() == before
+        change()
+        assert _python_random.state() != before
+        _python_random.restore(before)
+        assert _python_random.state() == before and random.getstate() == documented
+        change()
+
+
+def test_calls_that_nothing_runs_again_are_not_remembered() -> None:
+    from pudica import _rerun
+
+    live = []
+
+    class Looks(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            live.append(len(_rerun._calls))
+            return super().forward(x)
+
+    model = stack(Looks)
+    with attached(model, "none"):
+        _rerun.forget_dead()
+        before = len(_rerun._calls)
+        for _ in range(4):
+            gradients(model, run_of)
+    assert live[-3:] == [before] * 3

@@ -6,8 +6,10 @@
 
 namespace pudica::hooks {
 
-// Under a budget that binds, segments of an earlier shape are in the way of this one's: they go
-// back now, when next to nothing holds them, and not in the middle of the step.
+// Under a budget that binds, segments of fixed sizes that an earlier shape left are in the way of
+// this one's: they go back now, when next to nothing holds them, and not in the middle of the step.
+// Pages serve any shape, and to map them anew is dear: they go back where the last step had to give
+// something up.
 void Session::prepare_cache() {
   const auto cache = meter_.cache_bytes();
   const std::int64_t budget = options_.budget_bytes.count();
@@ -15,7 +17,8 @@ void Session::prepare_cache() {
   reserved_before_ = cache ? cache->reserved_bytes : 0;
   if (!cache || budget <= 0) return;
   const Plan* const plan = decision_.plan.get();
-  const bool unsure = plan == nullptr || plan->revocable || reached_cap_;
+  const bool holes = cache->page_bytes == 0 && plan != nullptr && plan->revocable;
+  const bool unsure = plan == nullptr || reached_cap_ || holes;
   leaves_doubt_ = plan != nullptr &&
                   gap_.may_not_fit(plan->predicted_peak_bytes.count(), budget, cache->page_bytes);
   constexpr std::int64_t kMuchShare = 16;

@@ -190,3 +190,35 @@ def test_whatever_happens_on_the_card_nothing_is_lost(mode, allocator):
     assert seen["fraction"] == 1, "the user's own limit is back"
     if allocator.endswith("True"):
         assert seen["in_use"] == seen["active"], "no drift"
+
+
+PAGES = """
+model = encoder(0)
+optimizer = torch.optim.SGD(model.parameters())
+step(model, optimizer, 8)
+base = bytes_of("allocated", "current")
+torch.cuda.reset_peak_memory_stats()
+step(model, optimizer, 384)
+budget = base + (bytes_of("allocated") - base) * 55 // 100
+torch.cuda.empty_cache()
+with operator_seconds():
+    handle = pudica.attach(model, budget=budget)
+random.seed(4)
+mapped, reserved, binding = [], 0, 0
+for _ in range(40):
+    before = torch.cuda.memory_stats()["num_device_alloc"]
+    torch.cuda.reset_peak_memory_stats()
+    step(model, optimizer, random.randrange(8, 13) * 32)
+    mapped.append(torch.cuda.memory_stats()["num_device_alloc"] - before)
+    reserved = max(reserved, bytes_of("reserved"))
+    binding += handle.stats()["last_step"]["recomputed_calls"] > 0
+print(json.dumps({"mapped": mapped, "over": reserved > budget, "binding": binding}))
+"""
+
+
+def test_pages_that_serve_another_shape_stay():
+    seen = said(PAGES, PUDICA_EMULATED_CARD="A100-40")
+    assert not seen["over"]
+    assert seen["binding"] > 20
+    # Were they given back between steps, each would map some 40 of them anew.
+    assert sum(seen["mapped"][20:]) / 20 < 10, seen["mapped"]

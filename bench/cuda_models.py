@@ -92,13 +92,17 @@ def build(name):
     return model.train(), optimizer
 
 
-def loss_of(model, name, shape):
+def loss_of(model, name, shape, seed=None):
+    """Of a batch of zeros, or of words drawn from the seed."""
     import torch
 
     batch, length, *target = shape
     words = torch.zeros(batch, length, dtype=torch.long, device="cuda")
+    if seed is not None:
+        made = torch.Generator().manual_seed(seed)
+        words = torch.randint(2, model.config.vocab_size, words.shape, generator=made).cuda()
     if name.startswith("bert"):
-        return model(input_ids=words, labels=words[:, 0]).loss
+        return model(input_ids=words, labels=words[:, 0] % model.config.num_labels).loss
     if name == "t5-base":
         labels = torch.zeros(batch, target[0] if target else length, dtype=torch.long,
                              device="cuda")

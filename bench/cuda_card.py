@@ -1,0 +1,262 @@
+"""What pudica costs and saves on a card: models of real size with batches of real lengths, beside
+its rivals, in the same run.
+
+Each way trains in a process of its own, all on the same card, a turn of some steps each in an order
+drawn anew; a turn's time is the wall clock from its first step until the device has done its last.
+The first turns are not counted (learning, warming up). The budget lies between what recomputing
+every layer and what keeping all takes at the longest batch (active bytes of torch's allocator),
+both measured first: 0 is the one, 1 the other. Reported: times over plain's of the same turn
+(median, quartiles, sums), the largest bytes reserved, steps over the budget by reserved bytes, and
+whether the parameters come out as plain's. `plain again` says what noise is, and whether the
+card's own kernels give the same bits twice.
+"""
+
+import argparse
+import contextlib
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "scripts/lib"), str(ROOT / "bench")]
+
+from cuda_models import CONFIGS, loss_of, shapes_of  # noqa: E402
+from origin import measuring_environment, origin  # noqa: E402
+from turns import interleave, over  # noqa: E402
+
+AMPLE = 1 << 40
+# `multiple`: what lengths are padded to. A length of its own costs every way the choice of its
+# kernels once, some tenths of a second.
+CELLS = [
+    {"model": "bert-base", "data": "squad_features_384_128_every5.csv", "batch": 32, "amp": True,
+     "multiple": 64},
+    {"model": "llama-1b", "data": "alpaca5k.csv", "batch": 2, "scale": 8, "multiple": 512},
+]
+RIVALS = ("full", "mimose")
+PRELOADED = ["torch", "transformers", "pudica", "cuda_card"]
+
+
+def padded(cell):
+    multiple = cell["multiple"]
+    return [(batch, *(-(-length // multiple) * multiple for length in lengths))
+            for batch, *lengths in shapes_of(cell)]
+
+
+def built(cell, seed):
+    """(model on the card with weights drawn from the seed, optimizer)."""
+    import torch
+
+    torch.manual_seed(seed)
+    kind, config = CONFIGS[cell["model"]]()
+    with torch.device("cuda"):
+        model = kind(config)
+    if config.dtype == torch.bfloat16:
+        model = model.to(torch.bfloat16)
+    return model.train(), torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+
+def step(model, optimizer, cell, shape, number):
+    import torch
+
+    torch.manual_seed(number)
+    amp = cell.get("amp")
+    with torch.autocast("cuda", torch.bfloat16) if amp else contextlib.nullcontext():
+        loss = loss_of(model, cell["model"], shape, seed=number)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def peak(kind):
+    import torch
+
+    return torch.cuda.memory_stats()[f"{kind}_bytes.all.peak"]
+
+
+def digest(model):
+    import torch
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        words = tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
+        found.update(name.encode() + words.numpy().tobytes())
+    return found.hexdigest()
+
+
+def save_products(_context, operator, *_args, **_kwargs):
+    from rivals_models import SAVED_OPERATORS
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    saved = operator.name().removeprefix("aten::").split(".")[0] in SAVED_OPERATORS
+    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def prepared(model, way):
+    """pudica's handle or None."""
+    import pudica
+
+    if way["kind"] == "checkpointing":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    elif way["kind"] == "selective":
+        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+        for layer in pudica.find_layers(model):
+            layer.forward = functools.partial(
+                checkpoint, layer.forward, use_reentrant=False, context_fn=functools.partial(
+                    create_selective_checkpoint_contexts, save_products))
+    elif way["kind"] == "policy":
+        return pudica.attach(model, way["budget"], policy=way["policy"], daemon=False)
+    return None
+
+
+def job(turn, options, way):
+    """Trains one way of a cell."""
+    import torch
+
+    cell = way["cell"]
+    model, optimizer = built(cell, options.seed)
+    handle = prepared(model, way)
+    shapes = iter(enumerate(padded(cell), 1))
+    for _ in range(options.turns):
+        turn.begin()
+        began = time.perf_counter()
+        active, reserved = [], []
+        for number, shape in [next(shapes) for _ in range(options.steps_a_turn)]:
+            torch.cuda.reset_peak_memory_stats()
+            step(model, optimizer, cell, shape, number)
+            active.append(peak("active"))
+            reserved.append(peak("reserved"))
+        torch.cuda.synchronize()
+        turn.end(seconds=time.perf_counter() - began, active=active, reserved=reserved)
+    out = {"digest": digest(model)}
+    if handle is not None:
+        stats = handle.stats()
+        out |= {key: stats[key] for key in (
+            "learning_steps", "overruns", "failures", "revocations", "infeasible_steps",
+            "recomputed_layers", "layer_calls", "planning_seconds") if key in stats}
+    return out
+
+
+def limits_job(turn, options, way):
+    """Bytes of the longest batch, every layer recomputed and every layer kept."""
+    import torch
+
+    cell = way["cell"]
+    model, optimizer = built(cell, options.seed)
+    longest = max(padded(cell), key=lambda shape: shape[0] * sum(shape[1:]))
+    found = {}
+    turn.begin()
+    for name in ("checkpointing", "plain"):
+        if name == "checkpointing":
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        else:
+            model.gradient_checkpointing_disable()
+        for _ in range(2):
+            torch.cuda.reset_peak_memory_stats()
+            step(model, optimizer, cell, longest, 0)
+        found[name] = peak("active")
+    turn.end()
+    return found
+
+
+def ways_of(cell, budget, options):
+    ways = {"plain": {"kind": "plain"}, "plain again": {"kind": "plain"},
+            "gradient_checkpointing=True": {"kind": "checkpointing"},
+            "torch selective checkpoint": {"kind": "selective"},
+            "pudica": {"kind": "policy", "policy": "pudica", "budget": budget},
+            "pudica, ample": {"kind": "policy", "policy": "pudica", "budget": AMPLE},
+            **{f"policy {name}": {"kind": "policy", "policy": name, "budget": budget}
+               for name in options.policies}}
+    return {name: {**way, "cell": cell} for name, way in ways.items()}
+
+
+def row(lane, plain, budget, warmup):
+    if lane.failure:
+        return {"status": "failed", "detail": lane.failure}
+    own, base = ([told["seconds"] for told in one.measured[warmup:]] for one in (lane, plain))
+    reserved = [value for told in lane.measured for value in told["reserved"]]
+    active = [value for told in lane.measured for value in told["active"]]
+    return {"status": "ok", "time_of_plain": over(own, base), "turn_seconds": sum(own) / len(own),
+            "reserved_peak_bytes": max(reserved), "active_peak_bytes": max(active),
+            "steps_over_by_reserved": sum(value > budget for value in reserved),
+            "steps_over_by_active": sum(value > budget for value in active),
+            "same_parameters": lane.report["digest"] == plain.report["digest"], **lane.report}
+
+
+def measure(cell, options):
+    cell = {**cell, "steps": options.turns * options.steps_a_turn, "seed": options.seed}
+    ends = interleave(limits_job, options, {"limits": {"cell": cell}}, 1,
+                      "forkserver")["limits"]
+    if ends.failure:
+        return {**cell, "failed": ends.failure}
+    floor, everything = ends.report["checkpointing"], ends.report["plain"]
+    budget = int(floor + options.share * (everything - floor))
+    lanes = interleave(job, options, ways_of(cell, budget, options), options.turns, "forkserver")
+    if lanes["plain"].failure:
+        return {**cell, "failed": lanes["plain"].failure}
+    rows = {name: row(lane, lanes["plain"], budget, options.warmup)
+            for name, lane in lanes.items()}
+    return {**cell, "floor_bytes": floor, "keep_all_bytes": everything, "budget_bytes": budget,
+            "rows": rows}
+
+
+def say(cell):
+    print(f"{cell['model']} ({cell['data']}, batch {cell['batch']})")
+    if "failed" in cell:
+        print(f"  failed: {cell['failed']}")
+        return
+    gib = 1 << 30
+    print(f"  floor {cell['floor_bytes'] / gib:.2f}, keep all {cell['keep_all_bytes'] / gib:.2f}, "
+          f"budget {cell['budget_bytes'] / gib:.2f} GiB")
+    for name, found in cell["rows"].items():
+        if found["status"] != "ok":
+            print(f"  {name:28} {found['detail'][:200]}")
+            continue
+        times = found["time_of_plain"]
+        print(f"  {name:28} {times['median']:.3f} ({times['quartiles'][0]:.3f} to "
+              f"{times['quartiles'][1]:.3f}, sums {times['total']:.3f}) of plain, reserved "
+              f"{found['reserved_peak_bytes'] / gib:.2f}, over {found['steps_over_by_reserved']}, "
+              f"{'same' if found['same_parameters'] else 'other'} bits")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--turns", type=int, default=16)
+    parser.add_argument("--warmup", type=int, default=6, help="turns that are not counted")
+    parser.add_argument("--steps-a-turn", type=int, default=4)
+    parser.add_argument("--share", type=float, default=0.4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--models", help="only these, with commas between")
+    parser.add_argument("--policies", default=",".join(RIVALS))
+    options = parser.parse_args()
+    if options.turns < options.warmup + 3:
+        parser.error(f"--turns {options.turns}: expected three more than --warmup, or more")
+    options.policies = [name for name in options.policies.split(",") if name]
+    os.environ.update(measuring_environment())
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    # The server is a new program: it finds this folder and the package by PYTHONPATH.
+    paths = [str(ROOT / "bench"), str(ROOT / "scripts/lib"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    wanted = options.models.split(",") if options.models else None
+    result = {"schema": "pudica.bench/1", "benchmark": "cuda_card",
+              **origin(["bench/cuda_card.py", *sys.argv[1:]], options.seed, "transformers"),
+              "clock": "wall clock of turns, synchronized at their end", "cells": []}
+    for cell in CELLS:
+        if wanted is None or cell["model"] in wanted:
+            result["cells"].append(measure(cell, options))
+            say(result["cells"][-1])
+            sys.stdout.flush()
+            if options.json:  # a card may be taken away
+                options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

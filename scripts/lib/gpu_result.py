@@ -1,0 +1,86 @@
+"""What scripts/gpu_check found, as one result: OUT/result.json.
+
+    gpu_result.py OUT REVISION_FILE
+"""
+
+import json
+import pathlib
+import sys
+
+from origin import origin
+
+
+def read(file):
+    """None: that part did not run, or did not end."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def tests_of(folder):
+    """Counts, and the names of those that failed."""
+    found = {"passed": 0, "skipped": [], "failed": []}
+    for log in sorted(folder.glob("*.log")):
+        report = read(log.with_suffix(".json"))
+        if report is None or report["failures"] or report["tests"] == 0:
+            found["failed"].append(log.stem)
+        elif any(test["result"] == "SKIPPED" for suite in report["testsuites"]
+                 for test in suite["testsuite"]):
+            found["skipped"].append(log.stem)
+        else:
+            found["passed"] += 1
+    return found
+
+
+def values_of(values):
+    """Of gpu_values.py."""
+    kinds = values["kinds"]
+    same = {one["kind"]: sorted(way for way, found in one.get("ways", {}).items() if found["same"])
+            for one in kinds}
+    ways = {way for one in kinds for way in one.get("ways", {})}
+    return {"kinds": len(kinds), "ways": sorted(ways),
+            "kinds_with_the_same_bits": sum(len(names) == len(ways) > 0 for names in same.values()),
+            "seen": kinds}
+
+
+def steps_of(real, emulated):
+    """Of gpu_steps.py: how many steps were told to the byte."""
+    rows = real["steps"]
+    planned = [row for row in rows if row["predicted"]]
+    return {"budget_bytes": real["budget"], "steps": len(rows), "failures": real["failures"],
+            "over_by_reserved": sum(row["reserved"] > real["budget"] for row in rows),
+            "planned": len(planned),
+            "largest_error": max((abs(row["in_use"] / row["predicted"] - 1) for row in planned),
+                                 default=None),
+            "as_on_the_emulated_device": sum(
+                row["in_use"] == other["in_use"] for row, other in zip(rows, emulated["steps"])),
+            "real": rows, "emulated": emulated["steps"]}
+
+
+def main(out, revision_file):
+    import torch
+
+    result = {"schema": "pudica.bench/1", "benchmark": "gpu_check",
+              **origin(["scripts/gpu_check"], 1, "transformers"),
+              "device": torch.cuda.get_device_name(0)}
+    if result["revision"] is None:
+        result |= read(revision_file) or {}
+    if any((out / "tests").glob("*.log")):
+        result["tests"] = tests_of(out / "tests")
+    if (values := read(out / "values.json")) is not None:
+        result["values"] = values_of(values)
+    real, emulated = read(out / "steps_real.json"), read(out / "steps_emulated.json")
+    if real and emulated:
+        result["steps"] = steps_of(real, emulated)
+    if (bits := read(out / "bits.json")) is not None:
+        result["bits"] = bits["cases"]
+    if (card := read(out / "card.json")) is not None:
+        result["card"] = {"clock": card["clock"], "cells": card["cells"]}
+    file = out / "result.json"
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"gpu_check: {file}")
+
+
+if __name__ == "__main__":
+    main(*map(pathlib.Path, sys.argv[1:]))

@@ -18,6 +18,7 @@ class Kept:
     about: str  # what it tells, in a sentence
     figures: dict[str, str]  # what the page shows: label -> path of keys
     cases: str  # or, of benchmarks with cases: a pattern that their names match
+    needs_card: bool  # it cannot be made where there is no CUDA device
     root: pathlib.Path
 
     @property
@@ -55,5 +56,6 @@ def load(root):
         kept.append(Kept(
             name=name, command=entry["command"], minutes=entry["minutes"], about=entry["about"],
             sources=expanded(entry["sources"], manifest["sources"]),
-            figures=entry.get("figures", {}), cases=entry.get("cases", ""), root=root))
+            figures=entry.get("figures", {}), cases=entry.get("cases", ""),
+            needs_card=entry.get("needs_card", False), root=root))
     return kept

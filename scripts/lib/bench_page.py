@@ -26,7 +26,8 @@ def number(value, digits=4):
     if isinstance(value, (int, float)):
         return f"{value:.{digits}g}" if abs(value) < 1e4 else f"{value:.0f}"
     if isinstance(value, list):
-        return " to ".join(number(item) for item in value)
+        between = ", " if any(isinstance(item, str) for item in value) else " to "
+        return between.join(number(item) for item in value) or "none"
     return str(value)
 
 
@@ -109,7 +110,9 @@ def section(kept):
         yield "\nNot measured."
         return
     machine = result.get("machine") or {}
-    yield (f"at {str(result.get('revision'))[:12]}, {result.get('date')}: {machine.get('cpu')}, "
+    device = f"{result['device']}, " if "device" in result else ""
+    yield (f"at {str(result.get('revision'))[:12]}, {result.get('date')}: {device}"
+           f"{machine.get('cpu')}, "
            f"{machine.get('instruction_set')}, {machine.get('cores')} cores, "
            f"load {number(machine.get('load_1min'))} before it.\n")
     if result.get("benchmark") == "rivals":
@@ -125,8 +128,9 @@ def section(kept):
 
 def page(root):
     kept = bench_manifest.load(root)
-    minutes = sum(entry.minutes for entry in kept)
-    lines = [INTRO + f"Renewing all takes about {minutes:g} minutes on two cores."]
+    minutes = sum(entry.minutes for entry in kept if not entry.needs_card)
+    lines = [INTRO + f"Renewing all takes about {minutes:g} minutes on two cores; what needs a "
+             "card is made on one."]
     for entry in kept:
         lines += section(entry)
     return "\n".join(lines) + "\n"

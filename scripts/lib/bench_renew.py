@@ -62,8 +62,12 @@ def chosen(root, names):
         raise SystemExit(f"bench --renew: '{unknown[0]}' is not in bench/manifest.json; known: "
                          f"{' '.join(kept)}")
     if names:
+        if on_a_card := [name for name in names if kept[name].needs_card]:
+            raise SystemExit(f"bench --renew: '{on_a_card[0]}' needs a CUDA device: "
+                             f"{kept[on_a_card[0]].command} --help")
         return [entry for entry in kept.values() if entry.name in names]
-    return [entry for entry, _ in bench_stale.stale(root) if entry is not None]
+    return [entry for entry, _ in bench_stale.stale(root)
+            if entry is not None and not entry.needs_card]
 
 
 def main():

@@ -64,8 +64,8 @@ def main(out, revision_file):
     result = {"schema": "pudica.bench/1", "benchmark": "gpu_check",
               **origin(["scripts/gpu_check"], 1, "transformers"),
               "device": torch.cuda.get_device_name(0)}
-    if result["revision"] is None:
-        result |= read(revision_file) or {}
+    # Of the binaries: the tree may be a copy in a repository of its own.
+    result |= read(revision_file) or {}
     if any((out / "tests").glob("*.log")):
         result["tests"] = tests_of(out / "tests")
     if (values := read(out / "values.json")) is not None:
@@ -76,7 +76,8 @@ def main(out, revision_file):
     if (bits := read(out / "bits.json")) is not None:
         result["bits"] = bits["cases"]
     if (card := read(out / "card.json")) is not None:
-        result["card"] = {"clock": card["clock"], "cells": card["cells"]}
+        result["card"] = {"clock": card["clock"],
+                          **{cell["model"]: cell for cell in card["cells"]}}
     file = out / "result.json"
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"gpu_check: {file}")

@@ -229,6 +229,18 @@ def test_a_command_that_fails_leaves_the_result_alone(project, monkeypatch, tmp_
     assert (project.root / "bench/results/toy.json").read_text() == before
 
 
+def test_what_needs_a_card_is_not_renewed_here(project, monkeypatch, capsys):
+    manifest = json.loads(json.dumps(MANIFEST))
+    manifest["results"]["toy"]["needs_card"] = True
+    project.write("bench/manifest.json", json.dumps(manifest))
+    project.write("src/a.cpp", "int a() { return 2; }\n")
+    project.commit()
+    assert [kept.name for kept, _ in bench_stale.stale(project.root)] == ["toy"]
+    assert bench_renew.chosen(project.root, []) == []
+    with pytest.raises(SystemExit, match="'toy' needs a CUDA device: scripts/bench toy --help"):
+        bench_renew.chosen(project.root, ["toy"])
+
+
 def test_this_tree_s_manifest_names_code_and_commands_that_are_there():
     for kept in bench_manifest.load(ROOT):
         for path in kept.sources:

@@ -24,7 +24,8 @@ def _t5():
     import transformers
 
     return transformers.T5ForConditionalGeneration, transformers.T5Config(
-        d_model=768, d_ff=3072, num_layers=12, num_heads=12, use_cache=False)
+        d_model=768, d_ff=3072, num_layers=12, num_heads=12, use_cache=False,
+        decoder_start_token_id=0, pad_token_id=0)
 
 
 def _llama(**sizes):

@@ -176,6 +176,7 @@ def ways_of(cell, budget, options):
 
 
 def row(lane, plain, budget, warmup):
+    """`budget`: the way's own, or the one that others are held to."""
     if lane.failure:
         return {"status": "failed", "detail": lane.failure}
     own, base = ([told["seconds"] for told in one.measured[warmup:]] for one in (lane, plain))
@@ -199,7 +200,8 @@ def measure(cell, options):
     lanes = interleave(job, options, ways_of(cell, budget, options), options.turns, "forkserver")
     if lanes["plain"].failure:
         return {**cell, "failed": lanes["plain"].failure}
-    rows = {name: row(lane, lanes["plain"], budget, options.warmup)
+    ways = ways_of(cell, budget, options)
+    rows = {name: row(lane, lanes["plain"], ways[name].get("budget", budget), options.warmup)
             for name, lane in lanes.items()}
     return {**cell, "floor_bytes": floor, "keep_all_bytes": everything, "budget_bytes": budget,
             "rows": rows}
@@ -222,6 +224,20 @@ def say(cell):
               f"{times['quartiles'][1]:.3f}, sums {times['total']:.3f}) of plain, reserved "
               f"{found['reserved_peak_bytes'] / gib:.2f}, over {found['steps_over_by_reserved']}, "
               f"{'same' if found['same_parameters'] else 'other'} bits")
+
+
+def faults_of(cell):
+    """What must not be: a way that ended, pudica over its own budget or failing inside."""
+    if "failed" in cell:
+        return [cell["failed"]]
+    found = [f"{name}: {row['detail']}" for name, row in cell["rows"].items()
+             if row["status"] != "ok"]
+    for name, row in cell["rows"].items():
+        if name.startswith("pudica") and row["status"] == "ok":
+            if row["failures"] or row["steps_over_by_reserved"]:
+                found.append(f"{name}: {row['failures']} failures, "
+                             f"{row['steps_over_by_reserved']} steps over")
+    return found
 
 
 def main():
@@ -256,6 +272,9 @@ def main():
             sys.stdout.flush()
             if options.json:  # a card may be taken away
                 options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if faults := [f"{cell['model']}: {fault}" for cell in result["cells"]
+                  for fault in faults_of(cell)]:
+        sys.exit("cuda_card: " + "; ".join(faults))
 
 
 if __name__ == "__main__":

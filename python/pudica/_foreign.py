@@ -100,7 +100,7 @@ class Kept:
         self._buffers = [(m._buffers, dict(m._buffers)) for m in modules if m._buffers]
         self._of_classes = [
             (kind, _kept_in(vars(kind), _plain_names(vars(kind))))
-            for kind in _users_classes(frozenset(map(type, modules)))
+            for kind in _users_classes(modules)
         ]
         self._tensors = [
             (name, tensor, tensor._version, tensor.detach().clone() if copies else None)
@@ -143,11 +143,10 @@ def _plain_names(attributes: Mapping[str, Any]) -> list[str]:
     ]
 
 
-@functools.lru_cache(maxsize=256)
-def _users_classes(kinds: frozenset[type]) -> list[type]:
-    """These classes and their bases, but for torch's."""
-    found = {base for kind in kinds for base in kind.__mro__}
-    return [kind for kind in found if kind.__module__.partition(".")[0] not in _NOT_THE_USERS]
+def _users_classes(modules: Iterable[nn.Module]) -> list[type]:
+    """The classes of modules and their bases, but for torch's."""
+    kinds = {base for kind in set(map(type, modules)) for base in kind.__mro__}
+    return [kind for kind in kinds if kind.__module__.partition(".")[0] not in _NOT_THE_USERS]
 
 
 def _kept_in(attributes: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -42,8 +42,7 @@ class Parts:
     def _walk(self, module: nn.Module, seen: set[int]) -> None:
         seen.add(id(module))
         self.modules.append(module)
-        attributes = module.__dict__
-        if own := attributes["_parameters"]:
+        if own := module._parameters:
             self.own_parameters.append(dict(own))
             for p in own.values():
                 if p is None:
@@ -54,12 +53,11 @@ class Parts:
                     self.parameters.append(p)
         else:
             self.own_parameters.append(_NONE)
-        if own := attributes["_buffers"]:
-            self.buffers += [b for b in own.values() if b is not None]
-        for child in attributes["_modules"].values():
+        if module._buffers:
+            self.buffers += [b for b in module._buffers.values() if b is not None]
+        for child in module._modules.values():
             if child is not None and id(child) not in seen:
-                of_child = child.__dict__
-                if of_child["_forward_hooks"] or of_child["_forward_pre_hooks"]:
+                if child._forward_hooks or child._forward_pre_hooks:
                     self.hooks += [id(code_of(hook)) for hook in inner_hooks(child)]
                 self._walk(child, seen)
 

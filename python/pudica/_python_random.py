@@ -2,7 +2,8 @@
 
 random.getstate() makes a tuple of 625 numbers, and two of them a layer call are a good part of what
 pudica costs where the host is what a step waits for. Where the object lies in memory as CPython has
-it the same is read as bytes, which is checked when this module is loaded.
+it the same is read as bytes, which is checked when this module is loaded. A program that puts
+another generator behind `random` is read the documented way.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import Any
 _WORDS = 624
 _LAYOUT = f"=i{_WORDS}I"  # index and words, behind the head that every object has
 _generator: Any = random._inst
+_getstate = random.getstate
 
 
 def _memory() -> Callable[[], bytes] | None:
     """Reads index and words; None: they are not where CPython has them."""
     try:
+        if _getstate.__self__ is not _generator:  # type: ignore[attr-defined]
+            return None
         head = object.__basicsize__
         if type(_generator).__basicsize__ < head + struct.calcsize(_LAYOUT):
             return None
@@ -38,13 +42,15 @@ _read = _memory()
 
 def state() -> Any:
     """Equal to an earlier one if and only if nothing was drawn since, nor the state set."""
-    return random.getstate() if _read is None else (_read(), _generator.gauss_next)
+    if _read is None or random.getstate is not _getstate:
+        return random.getstate()
+    return _read(), _generator.gauss_next
 
 
 def restore(saved: Any) -> None:
     """What state() gave."""
-    if _read is None:
+    if not isinstance(saved[0], bytes):
         random.setstate(saved)
         return
     index, *words = struct.unpack(_LAYOUT, saved[0])
-    random.setstate((3, (*words, index), saved[1]))
+    _generator.setstate((3, (*words, index), saved[1]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy
@@ -137,6 +139,23 @@ def test_pythons_state_tells_every_draw_and_goes_back(
         change()
 
 
+def test_another_generator_behind_random_is_read_and_put_back(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pudica import _python_random
+
+    own = random.Random(5)
+    for name in ("random", "gauss", "getstate", "setstate", "seed"):
+        monkeypatch.setattr(random, name, getattr(own, name))
+    default = random._inst.getstate()  # type: ignore[attr-defined,unused-ignore]
+    before, drawn = _python_random.state(), own.getstate()
+    random.random()
+    assert _python_random.state() != before
+    _python_random.restore(before)
+    assert own.getstate() == drawn
+    assert random._inst.getstate() == default  # type: ignore[attr-defined,unused-ignore]
+
+
 def test_calls_that_nothing_runs_again_are_not_remembered() -> None:
     from pudica import _rerun
 
@@ -154,3 +173,19 @@ def test_calls_that_nothing_runs_again_are_not_remembered() -> None:
         for _ in range(4):
             gradients(model, run_of)
     assert live[-3:] == [before] * 3
+
+
+def test_a_class_goes_with_its_model() -> None:
+    def trained() -> weakref.ref[type]:
+        class Own(Layer):
+            pass
+
+        model = stack(Own)
+        with attached(model, "full"):
+            for _ in range(3):
+                gradients(model, run_of)
+        return weakref.ref(Own)
+
+    gone = trained()
+    gc.collect()
+    assert gone() is None

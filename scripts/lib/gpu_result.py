@@ -1,12 +1,13 @@
 """What scripts/gpu_check found, as one result: OUT/result.json.
 
-    gpu_result.py OUT REVISION_FILE
+    gpu_result.py OUT REVISION_FILE ASKED
 """
 
 import json
 import pathlib
 import sys
 
+from gpu_values import fault_of
 from origin import origin
 
 
@@ -36,11 +37,12 @@ def tests_of(folder):
 def values_of(values):
     """Of gpu_values.py."""
     kinds = values["kinds"]
-    same = {one["kind"]: sorted(way for way, found in one.get("ways", {}).items() if found["same"])
-            for one in kinds}
+    found = [way for one in kinds for way in one.get("ways", {}).values()]
     ways = {way for one in kinds for way in one.get("ways", {})}
     return {"kinds": len(kinds), "ways": sorted(ways),
-            "kinds_with_the_same_bits": sum(len(names) == len(ways) > 0 for names in same.values()),
+            "kinds_with_the_same_bits": sum(not fault_of(one) for one in kinds),
+            "overruns": sum(way["overruns"] for way in found),
+            "infeasible_steps": sum(way.get("infeasible_steps", 0) for way in found),
             "seen": kinds}
 
 
@@ -58,12 +60,14 @@ def steps_of(real, emulated):
             "real": rows, "emulated": emulated["steps"]}
 
 
-def main(out, revision_file):
+def main(out, revision_file, asked):
     import torch
+
+    out, revision_file = pathlib.Path(out), pathlib.Path(revision_file)
 
     result = {"schema": "pudica.bench/1", "benchmark": "gpu_check",
               **origin(["scripts/gpu_check"], 1, "transformers"),
-              "device": torch.cuda.get_device_name(0)}
+              "device": torch.cuda.get_device_name(0), "asked": asked}
     # Of the binaries: the tree may be a copy in a repository of its own.
     result |= read(revision_file) or {}
     if any((out / "tests").glob("*.log")):
@@ -84,4 +88,4 @@ def main(out, revision_file):
 
 
 if __name__ == "__main__":
-    main(*map(pathlib.Path, sys.argv[1:]))
+    main(*sys.argv[1:])

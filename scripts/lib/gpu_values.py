@@ -23,6 +23,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 STEPS = 12
+LONGEST_SECONDS = 300
 WORDS = 2000
 SIZES = {"vocab_size": WORDS, "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8,
          "intermediate_size": 2048, "max_position_embeddings": 520}
@@ -209,24 +210,42 @@ def train(kind, budget=None, config=None, **arguments):
         handle = pudica.attach(model, budget, config=config, daemon=False, **arguments)
     torch.manual_seed(1)
     torch.cuda.reset_peak_memory_stats()
-    losses = []
+    losses, counts = [], {"finite": True}
     try:
         for step in range(STEPS):
             loss = one_step(model, optimizer, scaler, batch_of, settings, step)
             losses.append(hashlib.sha256(bits(loss)).hexdigest()[:12])
+            counts["finite"] &= bool(torch.isfinite(loss))
     except torch.OutOfMemoryError as error:
-        losses.append(str(error).partition("\n")[0][:200])
+        counts["out_of_memory"] = str(error).partition("\n")[0][:200]
     peak = torch.cuda.memory_stats()["active_bytes.all.peak"]
     found = hashlib.sha256(bits(torch.cuda.get_rng_state()) + bits(torch.get_rng_state()))
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         found.update(name.encode() + bits(tensor))
-    counts = {}
     if handle is not None:
         stats = handle.stats()
-        counts = {key: stats[key] for key in ("recomputed_calls", "layer_calls", "revocations",
-                                              "overruns", "failures")}
+        counts |= {key: stats[key] for key in (
+            "recomputed_calls", "layer_calls", "revocations", "overruns", "infeasible_steps",
+            "failures")}
         handle.detach()
     return found.hexdigest(), losses, peak, counts
+
+
+def fault_of(one):
+    """Why a kind's comparison does not say that the bits are the same; empty: it does."""
+    if "failed" in one or not one.get("ways"):
+        return one.get("failed") or "nothing was compared"
+    if not one["repeats"]:
+        return "does not repeat itself"
+    for way, found in one["ways"].items():
+        if not found["same"]:
+            return f"other bits: {way}"
+        if not found.get("finite", True) or found.get("out_of_memory"):
+            return f"{way}: {found.get('out_of_memory') or 'the loss is not finite'}"
+        plans = way != "none"
+        if found["failures"] or not found["layer_calls"] or plans and not found["recomputed_calls"]:
+            return f"{way}: nothing was planned"
+    return ""
 
 
 def look(name):
@@ -257,9 +276,12 @@ def look(name):
 
 
 def look_apart(name):
-    done = subprocess.run([sys.executable, __file__, "--kind", name], capture_output=True,
-                          text=True, check=False)
-    if done.returncode != 0:
+    try:
+        done = subprocess.run([sys.executable, __file__, "--kind", name], capture_output=True,
+                              text=True, check=False, timeout=LONGEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"kind": name, "failed": f"took longer than {LONGEST_SECONDS} s"}
+    if done.returncode != 0 or not done.stdout.strip():
         words = (done.stderr or done.stdout).strip().splitlines()
         return {"kind": name, "failed": words[-1] if words else f"exit {done.returncode}"}
     return json.loads(done.stdout.splitlines()[-1])
@@ -271,19 +293,13 @@ def main(file, jobs, chosen):
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # which torch wants to be deterministic
     with ThreadPoolExecutor(jobs) as pool:
         seen = list(pool.map(look_apart, chosen or list(kinds())))
-    wrong = 0
-    for one in seen:
-        ways = one.get("ways", {})
-        others = [way for way, found in ways.items() if not found["same"]]
-        good = ways and one["repeats"] and not others
-        wrong += not good
-        print(f"{one['kind']:28} "
-              + ("the same bits " + f"{len(ways)} ways" if good else one.get("failed") or
-                 ("other bits: " + ", ".join(others) if one["repeats"] else "does not repeat")))
+    faults = [fault_of(one) for one in seen]
+    for one, fault in zip(seen, faults):
+        print(f"{one['kind']:28} {fault or 'the same bits ' + str(len(one['ways'])) + ' ways'}")
     pathlib.Path(file).write_text(json.dumps({"steps": STEPS, "kinds": seen}, indent=1) + "\n",
                                   encoding="utf-8")
-    print(f"{len(seen) - wrong} of {len(seen)} kinds gave the same bits in all ways")
-    return 1 if wrong else 0
+    print(f"{faults.count('')} of {len(seen)} kinds gave the same bits in all ways")
+    return 1 if any(faults) else 0
 
 
 if __name__ == "__main__":

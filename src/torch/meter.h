@@ -42,7 +42,7 @@ struct CacheBytes {
   // What is reserved beyond the bytes in use and cannot be given back: what blocks have too much,
   // and holes between them. Measured where the peak was, and where the cap was reached.
   std::int64_t gap_bytes = 0;
-  bool reached_cap = false;  // room had to be made, or the cache given back
+  bool reached_cap = false;  // with nothing left to give up, or by an allocation that failed
   // > 0: segments grow and shrink by pages of so many bytes. Holes hardly matter then, and one page
   // of the cap is never used: the allocator maps whole ones.
   std::int64_t page_bytes = 0;

@@ -8,8 +8,8 @@ namespace pudica::hooks {
 
 // Under a budget that binds, segments of fixed sizes that an earlier shape left are in the way of
 // this one's: they go back now, when next to nothing holds them, and not in the middle of the step.
-// Pages serve any shape, and to map them anew is dear: they go back where the last step had to give
-// something up.
+// Pages serve any shape, and to map them anew is dear: they go back where the last step came to the
+// cap with nothing left to give up, or to an allocation that failed.
 void Session::prepare_cache() {
   const auto cache = meter_.cache_bytes();
   const std::int64_t budget = options_.budget_bytes.count();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import small
 import torch
 
 import pudica
+from pudica._forced import operator_seconds
 
 STEPS = 48
 LEARNED = 20  # steps after which every mode of the small model's menu is measured
@@ -67,3 +69,43 @@ def test_a_step_that_measures_modes_predicts_nothing() -> None:
     with pudica.attach(model, budget=budget_at(0.3), daemon=False) as handle:
         small.train(model, 24, each=each)
     assert measuring > 0
+
+
+# Keys and values that a layer leaves in the cache are freed by the layer that reads them next or by
+# its own backward, as its mode has it.
+def test_peaks_of_layers_that_leave_tensors_in_a_cache_are_predicted() -> None:
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    torch.manual_seed(0)
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(
+        vocab_size=120, hidden_size=48, num_hidden_layers=6, num_attention_heads=4,
+        intermediate_size=128, max_position_embeddings=160, hidden_dropout=0.1,
+        attention_dropout=0.1)).train()
+    assert model.config.use_cache
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    draw = random.Random(3)
+    lengths = [48, 64, 112, *(draw.randrange(24, 113) for _ in range(STEPS))]
+
+    def step(length: int) -> None:
+        words = torch.randint(3, 120, (4, length), generator=torch.Generator().manual_seed(length))
+        model(input_ids=words, labels=words).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with pudica.attach(model, budget="1GiB", daemon=False) as handle:
+        for length in lengths[:8]:
+            step(length)
+        estimate = handle.estimate((4, 112))
+    floor, most = estimate["floor_peak_bytes"], estimate["keep_all_peak_bytes"]
+    errors = []
+    with operator_seconds():
+        handle = pudica.attach(model, budget=floor + (most - floor) // 20, daemon=False)
+    for number, length in enumerate(lengths):
+        step(length)
+        last = handle.stats()["last_step"]
+        if number >= LEARNED and last["predicted_peak_bytes"] and last["recomputed_calls"]:
+            errors.append(last["peak_bytes"] / last["predicted_peak_bytes"] - 1)
+    assert handle.stats()["overruns"] == 0
+    handle.detach()
+    assert len(errors) >= 10
+    assert max(errors) < 0.01, errors

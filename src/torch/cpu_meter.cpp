@@ -59,8 +59,11 @@ class CpuMeter final : public Meter {
       now = in_use_.load();
     }
     raise_to(peak_, now);
-    record(bytes, nullptr);
   }
+  // What was reserved is at `data` now.
+  void made(std::int64_t bytes, const void* data) { record(bytes, data); }
+  // It could not be had.
+  void unreserve(std::int64_t bytes) { in_use_.fetch_sub(bytes); }
 
   void release(std::int64_t bytes, std::uint32_t forward, const void* data) {
     in_use_.fetch_sub(bytes);
@@ -121,12 +124,13 @@ class MeteredAllocator final : public c10::Allocator {
     try {
       block = static_cast<char*>(c10::alloc_cpu(bytes + kHeaderBytes));
     } catch (...) {
-      the_meter().release(static_cast<std::int64_t>(bytes), 0, nullptr);
+      the_meter().unreserve(static_cast<std::int64_t>(bytes));
       throw;
     }
     const Header header{static_cast<std::int64_t>(bytes),
                         the_meter().forward(static_cast<std::int64_t>(bytes))};
     std::memcpy(block, &header, sizeof(header));
+    the_meter().made(header.bytes, block + kHeaderBytes);
     const MemoryPattern pattern = pattern_of_new_memory();
     if (pattern != MemoryPattern::kNone) {
       std::memset(block + kHeaderBytes, static_cast<int>(pattern), bytes);

@@ -18,13 +18,23 @@ bool OutputWatch::contains(const std::vector<Watched>& all, const Watched& one) 
          });
 }
 
-void OutputWatch::called(std::int32_t layer, const std::vector<at::Tensor>& inputs,
-                         at::Device device) {
+std::vector<const void*> OutputWatch::called(std::int32_t layer,
+                                             const std::vector<at::Tensor>& inputs,
+                                             at::Device device, const MadeByLast& made_by_last) {
+  std::vector<const void*> left;
   std::vector<Watched>& read = layers_[layer].inputs;
   for (const at::Tensor& tensor : inputs) read.push_back(watched(tensor, device));
   const auto found = layers_.find(layer - 1);
-  if (found == layers_.end()) return;
+  if (found == layers_.end()) return left;
   Layer& before = found->second;
+  for (const Watched& input : read) {
+    const bool is_known =
+        input.data == nullptr || contains(before.inputs, input) || contains(before.outputs, input);
+    if (is_known || !made_by_last || !made_by_last(input.data)) continue;
+    before.outputs.push_back(input);
+    made_.push_back(input.data);
+    left.push_back(input.data);
+  }
   for (const Watched& input : read) {
     const bool both = input.data != nullptr && contains(before.inputs, input);
     const auto is_in = [&input](const std::vector<const void*>& places) {
@@ -40,6 +50,7 @@ void OutputWatch::called(std::int32_t layer, const std::vector<at::Tensor>& inpu
     if (!contains(before.given, input)) before.given.push_back(input);
   }
   std::erase_if(before.outputs, [&read](const Watched& output) { return !contains(read, output); });
+  return left;
 }
 
 void OutputWatch::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -23,8 +24,12 @@ class OutputWatch {
     made_.clear();
   }
   // A layer is called: nothing of its inputs will count as made by it, and of what the layer before
-  // it made only what it reads. Only memory of `device` counts.
-  void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);
+  // it made only what it reads: also what that did not return but left somewhere (keys and values
+  // in a cache), which `made_by_last` knows by its place and is given back, to be watched for its
+  // end. Only memory of `device` counts.
+  using MadeByLast = std::function<bool(const void*)>;
+  std::vector<const void*> called(std::int32_t layer, const std::vector<at::Tensor>& inputs,
+                                  at::Device device, const MadeByLast& made_by_last = nullptr);
   // What it made. What it hands on goes later.
   void made(std::int32_t layer, const std::vector<at::Tensor>& outputs, at::Device device);
   // In the backward: a layer's own begins; that of the one that began last is over.

@@ -1,11 +1,14 @@
 #include "torch/recorder.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
 namespace pudica::hooks {
 
-Recorder::Recorder(std::size_t event_capacity) : events_(event_capacity) {}
+Recorder::Recorder(std::size_t event_capacity)
+    : events_(event_capacity),
+      places_(std::make_unique_for_overwrite<std::atomic<const void*>[]>(event_capacity)) {}
 
 void Recorder::clear() {
   const std::lock_guard lock(mutex_);
@@ -41,6 +44,15 @@ std::int64_t Recorder::freed_at(const void* data) const {
       return watched_[i].freed_at.load();
   }
   return kNone;
+}
+
+bool Recorder::was_made(const void* data, std::int64_t begin, std::int64_t end) const {
+  end = std::min(end, static_cast<std::int64_t>(events_.size()));
+  for (std::int64_t i = std::max<std::int64_t>(0, begin); i < end; ++i) {
+    const auto event = static_cast<std::size_t>(i);
+    if (events_[event] > 0 && places_[event].load(std::memory_order_relaxed) == data) return true;
+  }
+  return false;
 }
 
 void Recorder::mark(MarkKind kind, std::int32_t layer) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -49,6 +50,7 @@ class Recorder {
     const std::int64_t index = count_.fetch_add(1, std::memory_order_relaxed);
     if (index < static_cast<std::int64_t>(events_.size())) {
       events_[static_cast<std::size_t>(index)] = delta;
+      places_[static_cast<std::size_t>(index)].store(data, std::memory_order_relaxed);
     }
     if (delta < 0 && watching_.load(std::memory_order_acquire) > 0) note_freed(data, index);
   }
@@ -58,6 +60,10 @@ class Recorder {
   void watch(const void* data);
   // The event that freed what was watched there last; kNone: it is live, or was not watched.
   [[nodiscard]] std::int64_t freed_at(const void* data) const;
+  // Events recorded so far.
+  [[nodiscard]] std::int64_t recorded() const { return count_.load(); }
+  // Whether `data` was allocated among these events; the training thread, of events of its own.
+  [[nodiscard]] bool was_made(const void* data, std::int64_t begin, std::int64_t end) const;
   void mark(MarkKind kind, std::int32_t layer);
   // What the user held of the step before is freed; the first call after clear() counts. Lock-free.
   void forward_returned() {
@@ -81,6 +87,7 @@ class Recorder {
   void note_freed(const void* data, std::int64_t index);
 
   std::vector<std::int64_t> events_;
+  std::unique_ptr<std::atomic<const void*>[]> places_;  // of the events; written where they are
   std::array<Watched, kMostWatched> watched_;
   std::atomic<std::size_t> watching_{0};
   std::atomic<std::int64_t> count_{0};

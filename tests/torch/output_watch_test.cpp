@@ -43,6 +43,30 @@ TEST(OutputWatch, TellsWhereWhatWentEarlyWas) {
   EXPECT_TRUE(watch.gone_early(1).empty());
 }
 
+TEST(OutputWatch, WhatALayerLeavesForTheNextIsAnOutputToo) {
+  OutputWatch watch;
+  at::Tensor key = at::empty({4});
+  at::Tensor value = at::empty({4});
+  const at::Tensor mask = at::empty({4});
+  const at::Tensor x = at::empty({4});
+  const at::Tensor y = at::empty({4});
+  const auto made = [&](const void* place) {
+    return place == key.storage().data() || place == value.storage().data();
+  };
+  watch.called(0, {x}, kCpu, made);
+  watch.made(0, {y}, kCpu);
+  const std::vector<const void*> places{key.storage().data(), value.storage().data()};
+  EXPECT_EQ(watch.called(1, {y, mask, key, value}, kCpu, made), places);
+  EXPECT_TRUE(watch.called(2, {y, mask, key, value}, kCpu, made).empty()) << "known by then";
+  EXPECT_TRUE(watch.places(1).empty());
+  key = at::Tensor();
+  watch.begins(0);
+  EXPECT_EQ(watch.gone_early(0), std::vector<const void*>{places.front()});
+  value = at::Tensor();
+  watch.ends();
+  EXPECT_EQ(watch.held_bytes(0), kBytes);
+}
+
 TEST(OutputWatch, TellsWhatNeighboursBothRead) {
   OutputWatch watch;
   const at::Tensor mask = at::empty({4});

@@ -22,7 +22,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts/lib"), str(ROOT / "bench")]
 
-from cuda_models import build, loss_of, shapes_of  # noqa: E402
+from cuda_models import build, loss_of, peak, shapes_of  # noqa: E402
 from origin import origin  # noqa: E402
 
 SQUAD = "squad_features_384_128_every5.csv"
@@ -44,12 +44,6 @@ WAYS = ("plain", "checkpointing", "pudica soft", "pudica hard")
 KINDS = {"default": "", "fixed": "expandable_segments:False",
          "expandable": "expandable_segments:True"}
 HUGE = str(1 << 40)
-
-
-def peak(kind):
-    import torch
-
-    return torch.cuda.memory_stats()[f"{kind}_bytes.all.peak"]
 
 
 def step(model, optimizer, name, shape):

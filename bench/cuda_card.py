@@ -13,8 +13,6 @@ card's own kernels give the same bits twice.
 
 import argparse
 import contextlib
-import functools
-import hashlib
 import json
 import multiprocessing
 import os
@@ -25,9 +23,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts/lib"), str(ROOT / "bench")]
 
-from cuda_models import CONFIGS, loss_of, shapes_of  # noqa: E402
+from cuda_budgets import enable_checkpointing  # noqa: E402
+from cuda_models import build, loss_of, peak, shapes_of  # noqa: E402
 from origin import measuring_environment, origin  # noqa: E402
-from turns import interleave, over  # noqa: E402
+from rivals_models import checkpoint_selectively  # noqa: E402
+from turns import digest, interleave, over  # noqa: E402
 
 AMPLE = 1 << 40
 # `multiple`: what lengths are padded to. A length of its own costs every way the choice of its
@@ -47,19 +47,6 @@ def padded(cell):
             for batch, *lengths in shapes_of(cell)]
 
 
-def built(cell, seed):
-    """(model on the card with weights drawn from the seed, optimizer)."""
-    import torch
-
-    torch.manual_seed(seed)
-    kind, config = CONFIGS[cell["model"]]()
-    with torch.device("cuda"):
-        model = kind(config)
-    if config.dtype == torch.bfloat16:
-        model = model.to(torch.bfloat16)
-    return model.train(), torch.optim.AdamW(model.parameters(), lr=1e-4)
-
-
 def step(model, optimizer, cell, shape, number):
     import torch
 
@@ -72,43 +59,13 @@ def step(model, optimizer, cell, shape, number):
     optimizer.zero_grad()
 
 
-def peak(kind):
-    import torch
-
-    return torch.cuda.memory_stats()[f"{kind}_bytes.all.peak"]
-
-
-def digest(model):
-    import torch
-
-    found = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        words = tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8)
-        found.update(name.encode() + words.numpy().tobytes())
-    return found.hexdigest()
-
-
-def save_products(_context, operator, *_args, **_kwargs):
-    from rivals_models import SAVED_OPERATORS
-    from torch.utils.checkpoint import CheckpointPolicy
-
-    saved = operator.name().removeprefix("aten::").split(".")[0] in SAVED_OPERATORS
-    return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-
 def prepared(model, way):
     """pudica's handle or None."""
     import pudica
 
-    if way["kind"] == "checkpointing":
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    elif way["kind"] == "selective":
-        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-
-        for layer in pudica.find_layers(model):
-            layer.forward = functools.partial(
-                checkpoint, layer.forward, use_reentrant=False, context_fn=functools.partial(
-                    create_selective_checkpoint_contexts, save_products))
+    enable_checkpointing(model, way["kind"] == "checkpointing")
+    if way["kind"] == "selective":
+        checkpoint_selectively(model)
     elif way["kind"] == "policy":
         return pudica.attach(model, way["budget"], policy=way["policy"], daemon=False)
     return None
@@ -119,7 +76,7 @@ def job(turn, options, way):
     import torch
 
     cell = way["cell"]
-    model, optimizer = built(cell, options.seed)
+    model, optimizer = build(cell["model"], options.seed)
     handle = prepared(model, way)
     shapes = iter(enumerate(padded(cell), 1))
     for _ in range(options.turns):
@@ -138,7 +95,7 @@ def job(turn, options, way):
         stats = handle.stats()
         out |= {key: stats[key] for key in (
             "learning_steps", "overruns", "failures", "revocations", "infeasible_steps",
-            "recomputed_layers", "layer_calls", "planning_seconds") if key in stats}
+            "recomputed_layers", "layer_calls")}
     return out
 
 
@@ -147,15 +104,12 @@ def limits_job(turn, options, way):
     import torch
 
     cell = way["cell"]
-    model, optimizer = built(cell, options.seed)
+    model, optimizer = build(cell["model"], options.seed)
     longest = max(padded(cell), key=lambda shape: shape[0] * sum(shape[1:]))
     found = {}
     turn.begin()
     for name in ("checkpointing", "plain"):
-        if name == "checkpointing":
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-        else:
-            model.gradient_checkpointing_disable()
+        enable_checkpointing(model, name == "checkpointing")
         for _ in range(2):
             torch.cuda.reset_peak_memory_stats()
             step(model, optimizer, cell, longest, 0)
@@ -197,10 +151,10 @@ def measure(cell, options):
         return {**cell, "failed": ends.failure}
     floor, everything = ends.report["checkpointing"], ends.report["plain"]
     budget = int(floor + options.share * (everything - floor))
-    lanes = interleave(job, options, ways_of(cell, budget, options), options.turns, "forkserver")
+    ways = ways_of(cell, budget, options)
+    lanes = interleave(job, options, ways, options.turns, "forkserver")
     if lanes["plain"].failure:
         return {**cell, "failed": lanes["plain"].failure}
-    ways = ways_of(cell, budget, options)
     rows = {name: row(lane, lanes["plain"], ways[name].get("budget", budget), options.warmup)
             for name, lane in lanes.items()}
     return {**cell, "floor_bytes": floor, "keep_all_bytes": everything, "budget_bytes": budget,

@@ -75,16 +75,27 @@ def add_adapters(model, rank=16):
         attention.v_proj = Adapted(attention.v_proj)
 
 
-def build(name):
-    """(model on cuda in training mode, optimizer)."""
+def peak(kind):
+    """Bytes since the last reset, as torch's allocator counts them: "active" or "reserved"."""
+    import torch
+
+    return torch.cuda.memory_stats()[f"{kind}_bytes.all.peak"]
+
+
+def build(name, seed=None):
+    """(model on cuda in training mode, optimizer). Weights are drawn from the seed; without one
+    they are what lies there."""
     import torch
 
     kind, config = CONFIGS[name]()
-    with torch.device("meta"):
+    if seed is not None:
+        torch.manual_seed(seed)
+    with torch.device("meta" if seed is None else "cuda"):
         model = kind(config)
     if config.dtype == torch.bfloat16:
         model = model.to(torch.bfloat16)
-    model = model.to_empty(device="cuda")
+    if seed is None:
+        model = model.to_empty(device="cuda")
     if name.startswith("lora"):
         add_adapters(model)
     trained = [p for p in model.parameters() if p.requires_grad]

@@ -127,6 +127,17 @@ def save_products(_context, operator, *_args, **_kwargs):
     return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
 
 
+def checkpoint_selectively(model):
+    """As torch's documentation has it."""
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    import pudica
+
+    for layer in pudica.find_layers(model):
+        checkpointed(layer, context_fn=functools.partial(
+            create_selective_checkpoint_contexts, save_products))
+
+
 def prepare(model, way):
     """The module to call, and pudica's handle of it or None."""
     import torch
@@ -140,11 +151,7 @@ def prepare(model, way):
         for layer in pudica.find_layers(model)[::NTH]:
             checkpointed(layer)
     elif kind == "selective":
-        from torch.utils.checkpoint import create_selective_checkpoint_contexts
-
-        for layer in pudica.find_layers(model):
-            checkpointed(layer, context_fn=functools.partial(
-                create_selective_checkpoint_contexts, save_products))
+        checkpoint_selectively(model)
     elif kind == "compile":
         import torch._functorch.config
 

@@ -11,11 +11,19 @@ import statistics
 import time
 
 
+def bits(tensor):
+    """The bytes of a tensor of any type, wherever it lies."""
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
 def digest(model):
     """Of all parameters and buffers: equal if and only if all bits are."""
     found = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode() + tensor.contiguous().numpy().tobytes())
+        found.update(name.encode() + bits(tensor))
     return found.hexdigest()
 
 

@@ -161,10 +161,6 @@ def forward_ends(token: int, mark: int) -> None:
         call.python_random = None
 
 
-def forget(token: int) -> None:
-    _calls.pop(token, None)
-
-
 def finds_its_parameters(token: int) -> bool:
     """False: a call that is over would find others. Those of FSDP2 are there from just before a
     layer's forward or backward until just after it."""

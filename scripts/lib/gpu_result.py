@@ -64,7 +64,6 @@ def main(out, revision_file, asked):
     import torch
 
     out, revision_file = pathlib.Path(out), pathlib.Path(revision_file)
-
     result = {"schema": "pudica.bench/1", "benchmark": "gpu_check",
               **origin(["scripts/gpu_check"], 1, "transformers"),
               "device": torch.cuda.get_device_name(0), "asked": asked}

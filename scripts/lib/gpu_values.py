@@ -22,6 +22,10 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+from turns import bits  # noqa: E402
+
 STEPS = 12
 LONGEST_SECONDS = 300
 WORDS = 2000
@@ -159,13 +163,6 @@ def kinds():
 
 
 # -- a training ------------------------------------------------------------------------------
-
-
-def bits(tensor):
-    import torch
-
-    flat = tensor.detach().to("cpu", copy=True).contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
 def one_step(model, optimizer, scaler, batch_of, settings, step):

@@ -46,11 +46,25 @@ std::int64_t Recorder::freed_at(const void* data) const {
   return kNone;
 }
 
-bool Recorder::was_made(const void* data, std::int64_t begin, std::int64_t end) const {
-  end = std::min(end, static_cast<std::int64_t>(events_.size()));
-  for (std::int64_t i = std::max<std::int64_t>(0, begin); i < end; ++i) {
+bool Recorder::was_made_by(std::int32_t layer, const void* data) const {
+  std::int64_t begin = kNone;
+  std::int64_t end = kNone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = marks_.size(); i-- > 0 && begin == kNone;) {
+      if (marks_[i].layer != layer) continue;
+      if (marks_[i].kind == MarkKind::kForwardEnd) end = marks_[i].event;
+      if (marks_[i].kind == MarkKind::kForwardBegin) begin = marks_[i].event;
+    }
+  }
+  if (begin == kNone || end == kNone) return false;
+  // Backwards: an address that was freed may have been handed out again since.
+  const auto recorded = std::min(count_.load(), static_cast<std::int64_t>(events_.size()));
+  for (std::int64_t i = recorded; i-- > begin;) {
     const auto event = static_cast<std::size_t>(i);
-    if (events_[event] > 0 && places_[event].load(std::memory_order_relaxed) == data) return true;
+    if (events_[event] > 0 && places_[event].load(std::memory_order_relaxed) == data) {
+      return i < end;
+    }
   }
   return false;
 }

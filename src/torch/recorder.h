@@ -60,10 +60,9 @@ class Recorder {
   void watch(const void* data);
   // The event that freed what was watched there last; kNone: it is live, or was not watched.
   [[nodiscard]] std::int64_t freed_at(const void* data) const;
-  // Events recorded so far.
-  [[nodiscard]] std::int64_t recorded() const { return count_.load(); }
-  // Whether `data` was allocated among these events; the training thread, of events of its own.
-  [[nodiscard]] bool was_made(const void* data, std::int64_t begin, std::int64_t end) const;
+  // Whether what lies at `data` now was allocated between the marks of that layer's forward; the
+  // training thread, of what it allocated itself.
+  [[nodiscard]] bool was_made_by(std::int32_t layer, const void* data) const;
   void mark(MarkKind kind, std::int32_t layer);
   // What the user held of the step before is freed; the first call after clear() counts. Lock-free.
   void forward_returned() {

@@ -112,14 +112,7 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::set<std::pair<MarkKind, std::int32_t>> borders_;  // of this step; guarded by mutex_
   std::int32_t latest_border_ = -1;                      // a layer's; guarded by mutex_
   OutputWatch outputs_;                                  // guarded by mutex_
-  // Events of a layer's forward.
-  struct Forward {
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-  };
-  Forward forward_;                      // the latest; guarded by mutex_
-  Forward forward_before_;               // guarded by mutex_
-  std::set<std::uint16_t> quarantined_;  // guarded by mutex_
+  std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
   struct Proof {
     int passes = 0;
     std::uint64_t step = 0;  // of the latest

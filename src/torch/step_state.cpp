@@ -27,7 +27,6 @@ void StepState::begin(std::uint64_t step, Begin with) {
     borders_.clear();
     latest_border_ = -1;
     outputs_.clear();
-    forward_ = forward_before_ = {};
     plan_ = std::move(with.plan);
     timer_ = std::move(with.timer);
   }
@@ -51,14 +50,7 @@ void StepState::placed(std::int32_t layer, std::size_t place) {
 void StepState::end() { recording_.store(false); }
 
 void StepState::mark(MarkKind kind, std::int32_t layer) {
-  if (!recording_.load()) return;
-  recorder_.mark(kind, layer);
-  const std::lock_guard lock(mutex_);
-  if (kind == MarkKind::kForwardBegin) {
-    forward_before_ = std::exchange(forward_, {recorder_.recorded(), 0});
-  } else if (kind == MarkKind::kForwardEnd) {
-    forward_.end = recorder_.recorded();
-  }
+  if (recording_.load()) recorder_.mark(kind, layer);
 }
 
 void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
@@ -110,8 +102,8 @@ void StepState::called(std::int32_t layer, const std::vector<at::Tensor>& inputs
                        at::Device device) {
   const std::lock_guard lock(mutex_);
   const std::size_t known = outputs_.shared().size();
-  const auto left = outputs_.called(layer, inputs, device, [this](const void* place) {
-    return recorder_.was_made(place, forward_before_.begin, forward_before_.end);
+  const auto left = outputs_.called(layer, inputs, device, [this, layer](const void* place) {
+    return recorder_.was_made_by(layer - 1, place);
   });
   for (const void* const place : left) recorder_.watch(place);
   for (const void* const place : std::span(outputs_.shared()).subspan(known)) {

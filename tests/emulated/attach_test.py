@@ -220,5 +220,5 @@ def test_pages_that_serve_another_shape_stay():
     seen = said(PAGES, PUDICA_EMULATED_CARD="A100-40")
     assert not seen["over"]
     assert seen["binding"] > 20
-    # Were they given back between steps, each would map some 40 of them anew.
+    # Were they given back between steps, each would map some 20 of them anew.
     assert sum(seen["mapped"][20:]) / 20 < 10, seen["mapped"]

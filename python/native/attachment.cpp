@@ -140,20 +140,28 @@ Controllers& Attachment::controllers() const {
   return *controllers_;
 }
 
-bool Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
-                            const std::vector<std::int64_t>& values) {
+std::int64_t Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
+                                    const std::vector<std::int64_t>& values) {
+  kind_ = kind;
   if (controllers_) controllers_->select(kind);
   const ShapeKey shape(names, values);
   range_.saw(kind, shape);
   handle_->begin_step(shape);
-  return kind >= 0 || !controllers_;
+  std::int64_t step = kind >= 0 || !controllers_ ? kPlanned : kUnplanned;
+  if (handle_->may_rest()) step |= kMayRest;
+  return step;
 }
+
+bool Attachment::rest(bool same_model) { return handle_->rest(kind_, same_model); }
+
+void Attachment::wake(std::int64_t passed) { handle_->wake(passed); }
 
 void Attachment::count(const StepReport& report) {
   ++totals_.steps;
   const bool predicted = report.plan && report.plan->predicted_peak_bytes > Bytes(0);
   totals_.unplanned_steps += report.plan && report.layer_calls > 0 ? 0 : 1;
   totals_.learning_steps += report.recorded && !predicted ? 1 : 0;
+  totals_.resting_steps += report.rested ? 1 : 0;
   totals_.layer_calls += report.layer_calls;
   totals_.recomputed_layers += report.recomputed_layers;
   recomputed_ = recording_->take_recomputed();
@@ -242,6 +250,7 @@ std::string Attachment::stats() const {
   json out{{"steps", totals_.steps},
            {"learning_steps", totals_.learning_steps},
            {"unplanned_steps", totals_.unplanned_steps},
+           {"resting_steps", totals_.resting_steps},
            {"layer_calls", totals_.layer_calls},
            {"recomputed_layers", totals_.recomputed_layers},
            {"recomputed_calls", totals_.recomputed_calls},

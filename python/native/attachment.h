@@ -31,10 +31,14 @@ class Attachment final : public torch::CustomClassHolder {
 
   // `kind`: which way of calling the model this is; below 0: none that is told apart, the key says
   // too little for a plan, and layers are kept as long as there is room. Dimensions by name, all at
-  // least 1.
-  // False: the step has no plan.
-  bool begin_step(std::int64_t kind, const std::vector<std::string>& names,
-                  const std::vector<std::int64_t>& values);
+  // least 1. A sum of Step: kPlanned, the step has a plan; kMayRest, it may be asked to rest().
+  std::int64_t begin_step(std::int64_t kind, const std::vector<std::string>& names,
+                          const std::vector<std::int64_t>& values);
+  enum Step : std::int64_t { kUnplanned = 0, kPlanned = 1, kMayRest = 2 };
+  // Handle::rest(): whether its layers may be passed by. abandon() where its forward throws, wake()
+  // where a layer is given something else, so many having been passed by.
+  bool rest(bool same_model);
+  void wake(std::int64_t passed);
   // What the step that was open did, as a sum of Outcome.
   std::int64_t end_step();
   enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };
@@ -75,6 +79,7 @@ class Attachment final : public torch::CustomClassHolder {
     std::int64_t steps = 0;
     std::int64_t learning_steps = 0;
     std::int64_t unplanned_steps = 0;
+    std::int64_t resting_steps = 0;  // whose layers were passed by
     std::int64_t layer_calls = 0;
     std::int64_t recomputed_layers = 0;  // calls run again as a whole
     std::int64_t recomputed_calls = 0;   // and those in part: inspect/recomputation.h
@@ -113,6 +118,7 @@ class Attachment final : public torch::CustomClassHolder {
   std::shared_ptr<ReportingPolicy> reporting_;  // null: no daemon wanted
   std::unique_ptr<Handle> handle_;
   Bytes budget_bytes_{0};
+  std::int64_t kind_ = -1;  // of the step under way
   std::optional<Fraction> fraction_;
   RangeBudget range_;
   StepReport last_;

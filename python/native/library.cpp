@@ -42,6 +42,8 @@ TORCH_LIBRARY(pudica, library) {
       .def(torch::init<std::string, std::vector<at::Tensor>>())
       .def("begin_step", &Attachment::begin_step)
       .def("end_step", &Attachment::end_step)
+      .def("rest", &Attachment::rest)
+      .def("wake", &Attachment::wake)
       .def("enter", &Attachment::enter)
       .def("leave", &Attachment::leave)
       .def("abandon", &Attachment::abandon)

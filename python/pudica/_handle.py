@@ -22,6 +22,7 @@ from ._inert import InertHandle
 from ._layers import class_word
 from ._messages import Messages
 from ._parts import Parts
+from ._resting import Rest
 from ._shape import ShapeReader
 
 _MOST_WORDS = 1 << 14
@@ -58,6 +59,7 @@ class Handle(Messages):
         self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
         self._thread = 0  # of the forward
+        self._rest = Rest(model)
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, token of the call, and how far what its forward
         # changes is to be undone.
@@ -198,8 +200,10 @@ class Handle(Messages):
                 place.take()
             self._take_over_checkpointing()
             self._note(self._native.end_step())
-            if not self._native.begin_step(kind, names or ["elements"], values or [1]):
+            step = self._native.begin_step(kind, names or ["elements"], values or [1])
+            if not step & _native.PLANNED:
                 self._say_unplanned(names)
+            self._rest.begin(self._native, bool(step & _native.MAY_REST), (kind, *values))
             self._opener = weakref.ref(module)
             self._thread = threading.get_ident()
             for guard in self._guards:
@@ -223,11 +227,17 @@ class Handle(Messages):
         for guard in self._guards:
             guard.take()
 
-    def _forward_ends(self, module: nn.Module) -> None:
+    def _forward_ends(self, module: nn.Module, output: Any) -> None:
         if self._opener is None or self._opener() is not module:
             return
         self._opener = None
         self._take_guards()
+        if self._rest.rests:
+            self._rest.rests = False
+            if output is None:  # it threw
+                self._native.abandon()
+            self._say_compiled()
+            return
         if self._open_layers:
             self._open_layers.clear()
             _rerun.undo_left()
@@ -243,6 +253,7 @@ class Handle(Messages):
     def _layer_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         try:
             self._called.add(id(module))
+            self._rest.looks_at(args, kwargs)
             if _in_checkpoint():
                 return
             template, tensors, telling, word = take_apart(args, kwargs)
@@ -321,6 +332,7 @@ class Handle(Messages):
         _rerun.undo_left()
         self._native.abandon()
         self._opener = None
+        self._rest.rests = False
         self._take_guards()
 
     def _optimizer_stepped(self, optimizer: torch.optim.Optimizer) -> None:

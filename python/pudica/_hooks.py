@@ -51,7 +51,7 @@ class ForwardEnd(_Hook):
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.handle._forward_ends(module)
+            self.handle._forward_ends(module, output)
         elif torch.is_grad_enabled():
             self.handle._compiled = type(module).__name__  # over what its layers left
 
@@ -69,6 +69,8 @@ class LayerBegin(_Hook):
         if handle._opener is None:
             handle._say_alone(type(module).__name__)
             return
+        if handle._rest.rests and handle._rest.passes(args, kwargs):
+            return
         hooks = module._forward_pre_hooks
         if next(reversed(hooks.values())) is not self:
             _move(hooks, self, last=True)  # added in this very forward: right from the next
@@ -80,7 +82,7 @@ class LayerEnd(_Hook):
     """The first of a layer's forward hooks: sees the output that the forward gave."""
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if self.handle._rest.rests or torch.compiler.is_compiling():
             return
         hooks = module._forward_hooks
         if next(iter(hooks.values())) is not self:

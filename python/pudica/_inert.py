@@ -26,7 +26,8 @@ class InertHandle:
                 "predicted_peak_bytes": None, "layer_calls": 0, "recomputed_layers": 0,
                 "recomputed_calls": 0, "recompute_seconds": None, "step_seconds": 0.0,
                 "learning": False, "reason": ""}
-        return {"steps": 0, "learning_steps": 0, "unplanned_steps": 0, "layer_calls": 0,
+        return {"steps": 0, "learning_steps": 0, "unplanned_steps": 0, "resting_steps": 0,
+                "layer_calls": 0,
                 "recomputed_layers": 0, "recomputed_calls": 0, "recompute_seconds": 0.0,
                 "step_seconds": 0.0, "revocations": 0, "revoked_steps": 0, "overruns": 0,
                 "infeasible_steps": 0,

@@ -49,5 +49,6 @@ _load()
 
 ops: Any = torch.ops.pudica
 Attachment: Any = torch.classes.pudica.Attachment
+PLANNED, MAY_REST = 1, 2  # bits of what Attachment.begin_step() gives
 NOT_ENTERED, MAY_RUN_AGAIN = 0, 2  # what Attachment.enter() gives, beside 1
 ops.collect_log()

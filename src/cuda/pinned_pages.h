@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <map>
+#include <vector>
 
 namespace pudica::hooks {
 
@@ -16,16 +15,19 @@ class PinnedPages {
   // `bytes` from `address` on are reserved, and go back by `page_bytes`; 0: as a whole.
   void reserve(std::size_t address, std::int64_t bytes, std::int64_t page_bytes) {
     const std::int64_t page = page_bytes > 0 ? page_bytes : bytes;
+    std::vector<Page> fresh;
     for (std::int64_t done = 0; done < bytes; done += page) {
-      pages_[address + static_cast<std::size_t>(done)] = {std::min(page, bytes - done), 0};
+      fresh.push_back({address + static_cast<std::size_t>(done), std::min(page, bytes - done), 0});
     }
+    release(address, bytes);
+    pages_.insert(first_from(address), fresh.begin(), fresh.end());
   }
 
   void release(std::size_t address, std::int64_t bytes) {
-    const auto first = pages_.lower_bound(address);
-    const auto last = pages_.lower_bound(address + static_cast<std::size_t>(bytes));
+    const auto first = first_from(address);
+    const auto last = first_from(address + static_cast<std::size_t>(bytes));
     for (auto at = first; at != last; ++at) {
-      if (at->second.blocks > 0) bytes_ -= at->second.bytes;
+      if (at->blocks > 0) bytes_ -= at->bytes;
     }
     pages_.erase(first, last);
   }
@@ -42,17 +44,18 @@ class PinnedPages {
 
  private:
   struct Page {
+    std::size_t address = 0;
     std::int64_t bytes = 0;
     std::int32_t blocks = 0;  // in use, in whole or in part
   };
 
   void count(std::size_t address, std::int64_t bytes, std::int32_t delta) {
-    auto at = pages_.upper_bound(address);
+    auto at = first_from(address + 1);
     if (at != pages_.begin()) --at;
     const std::size_t end = address + static_cast<std::size_t>(bytes);
-    for (; at != pages_.end() && at->first < end; ++at) {
-      Page& page = at->second;
-      if (at->first + static_cast<std::size_t>(page.bytes) <= address) continue;
+    for (; at != pages_.end() && at->address < end; ++at) {
+      Page& page = *at;
+      if (page.address + static_cast<std::size_t>(page.bytes) <= address) continue;
       const bool was_pinned = page.blocks > 0;
       page.blocks += delta;
       const bool is_pinned = page.blocks > 0;
@@ -60,7 +63,13 @@ class PinnedPages {
     }
   }
 
-  std::map<std::size_t, Page> pages_;  // by address
+  // Of the pages, the first that begins there or behind it.
+  std::vector<Page>::iterator first_from(std::size_t address) {
+    return std::ranges::lower_bound(pages_, address, {}, &Page::address);
+  }
+
+  // By address. Each block made or freed looks here; pages come and go seldom.
+  std::vector<Page> pages_;
   std::int64_t bytes_ = 0;
 };
 

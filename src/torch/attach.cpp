@@ -40,6 +40,9 @@ class InertHandle final : public Handle {
   }
   void leave_layer(const std::vector<at::Tensor>& /*outputs*/) override {}
   void abandon_layers() noexcept override {}
+  [[nodiscard]] bool may_rest() const override { return false; }
+  bool rest(std::int64_t /*kind*/, bool /*same_model*/) override { return false; }
+  void wake(std::int64_t /*passed*/) noexcept override {}
   void count_residents(const std::vector<at::Tensor>& /*tensors*/) override {}
   void set_budget(Bytes /*budget_bytes*/) override {}
   [[nodiscard]] Policy& policy() override { return *policy_; }
@@ -105,6 +108,11 @@ class AttachedHandle final : public Handle {
     session_->leave_layer(outputs);
   }
   void abandon_layers() noexcept override { session_->abandon_layers(); }
+  [[nodiscard]] bool may_rest() const override { return session_->may_rest(); }
+  bool rest(std::int64_t kind, bool same_model) override {
+    return session_->rest(kind, same_model);
+  }
+  void wake(std::int64_t passed) noexcept override { session_->wake(passed); }
   void count_residents(const std::vector<at::Tensor>& tensors) override {
     session_->count_residents(tensors);
   }

@@ -37,9 +37,9 @@ class HeldPredictions {
     doubts_ = known_ == nullptr || known_->times < needed_;
   }
 
-  // The step's next layer call begins, with inputs of so many bytes. True: from here on nothing
-  // says that the step will need what the plan predicts.
-  bool doubts(std::uint16_t layer_class, std::int64_t input_bytes) {
+  // The step's next layer call begins, with inputs of so many bytes; `foreseen`: by the plan. True:
+  // from here on nothing says that the step will need what the plan predicts.
+  bool doubts(std::uint16_t layer_class, std::int64_t input_bytes, bool foreseen = true) {
     const std::size_t call = step_.size();
     step_.push_back(input_bytes);
     const Inputs now{layer_class, input_bytes};
@@ -47,10 +47,26 @@ class HeldPredictions {
     Inputs& usual = (*usual_)[call];
     if (usual.layer_class != layer_class) usual = now;  // another step, and known as one
     inputs_vary_ = inputs_vary_ || usual.bytes != input_bytes;
+    doubts_ = doubts_ || (plan_ != nullptr && !foreseen);
     if (known_ != nullptr) {
       doubts_ = doubts_ || call >= known_->inputs.size() || input_bytes > known_->inputs[call];
     }
     return doubts_;
+  }
+  // So many calls were passed by, and the next one is not what it was: the step is in doubt.
+  void passed(std::size_t calls) {
+    for (std::size_t i = 0; i < calls; ++i) {
+      step_.push_back(i < usual_->size() ? (*usual_)[i].bytes : 0);
+    }
+    doubts_ = doubts_ || plan_ != nullptr;
+  }
+  // Nothing has yet said so of the step, and no step of this run had layers whose inputs were of
+  // other sizes than in another one of the same shape.
+  [[nodiscard]] bool trusts() const { return !doubts_ && !inputs_vary_; }
+  // The plan's prediction, rounding aside.
+  static bool holds(const Plan& plan, std::int64_t peak_bytes) {
+    const std::int64_t predicted = plan.predicted_peak_bytes.count();
+    return peak_bytes <= predicted + predicted / kRoundingShare;
   }
   // False: two steps of one shape, of this run, had layers with inputs of different sizes. Plans
   // that do not ask for it may join what they will.
@@ -60,8 +76,7 @@ class HeldPredictions {
   void end(std::int64_t peak_bytes, bool whole) {
     const Plan* const plan = std::exchange(plan_, nullptr);
     if (plan == nullptr || step_.empty()) return;
-    const std::int64_t predicted = plan->predicted_peak_bytes.count();
-    if (whole && peak_bytes <= predicted + predicted / kRoundingShare) {
+    if (whole && holds(*plan, peak_bytes)) {
       note_held(plan->id);
       return;
     }

@@ -19,7 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a device that works on its own every so many steps are timed: an event costs microseconds.
+// Of a device that works on its own every so many steps are timed: an event costs microseconds. In
+// these no layer is passed by.
 constexpr std::uint64_t kTimedEvery = 8;
 // Of a class's time on the device, told by learning steps alone.
 constexpr double kNewTimeWeight = 0.5;
@@ -118,6 +119,7 @@ void Session::begin_step(const ShapeKey& shape) {
                     ? 0
                     : next_layer_ + static_cast<std::int32_t>(calls_.size());
   calls_.clear();
+  rest_.reset();
   call_failed_ = false;
   residents_.sweep();
   claim_->store(false);
@@ -234,16 +236,18 @@ std::vector<std::int64_t> Session::shared_frees() const {
   return events;
 }
 
+bool Session::is_timed() const { return step_ % kTimedEvery == 0; }
+
 WorkTimer Session::timer_of_step() const {
   if (!clock_) return WorkTimer(host_clock_);
-  const bool timed = decision_.record || step_ % kTimedEvery == 0;
-  return timed ? WorkTimer(host_clock_, clock_) : WorkTimer::off();
+  return decision_.record || is_timed() ? WorkTimer(host_clock_, clock_) : WorkTimer::off();
 }
 
 // What a class takes decides which is revoked first. On a device of its own the host's time is but
 // a first guess.
 void Session::learn_times() {
   for (const Call& call : calls_) {
+    if (call.passed_by) continue;
     double& known = class_forward_us_[call.layer_class];
     if (clock_ && known > 0) continue;
     known = known == 0 ? call.forward_us : known + 0.1 * (call.forward_us - known);
@@ -267,7 +271,7 @@ void Session::learn_late_times() {
 bool Session::is_cut_short() const {
   if (claim_->load()) return true;  // its measurements are another model's too
   // It threw in front of its first layer: a step without layers, where there are some, is none.
-  if (calls_.empty() && !structure_.layers.empty()) return true;
+  if (calls_.empty() && !structure_.layers.empty() && !rest_.rests()) return true;
   return shared_backward_.has_none();
 }
 
@@ -290,11 +294,12 @@ StepReport Session::end_step() {
   report.peak_bytes = Bytes(meter_.peak_bytes());
   report.budget_bytes = context_.budget_bytes + context_.allocator_bytes;
   report_cache(report);
-  report.layer_calls = static_cast<std::int64_t>(calls_.size());
+  report.rested = rest_.rests();
+  report.layer_calls = report.rested ? std::ssize(decision_.plan->modes) : std::ssize(calls_);
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;
   report.overrun = meter_.overruns() > overruns_before_;
-  if (!call_failed_) held_predictions_.end(meter_.peak_bytes(), report.revocations == 0);
+  if (!call_failed_) judge_prediction(report);
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
   report.plan_ns = plan_ns_;

@@ -24,6 +24,7 @@
 #include "torch/recorder.h"
 #include "torch/registry.h"
 #include "torch/residents.h"
+#include "torch/rest_habit.h"
 #include "torch/shared_backward.h"
 #include "torch/size_groups.h"
 #include "torch/step_profile.h"
@@ -142,6 +143,9 @@ class Session final : public Handle {
                    const LayerOptions& options) noexcept override;
   void leave_layer(const std::vector<at::Tensor>& outputs) override;
   void abandon_layers() noexcept override;
+  [[nodiscard]] bool may_rest() const override;
+  bool rest(std::int64_t kind, bool same_model) override;
+  void wake(std::int64_t passed) noexcept override;
   void count_residents(const std::vector<at::Tensor>& tensors) override;
   void set_budget(Bytes budget_bytes) override;
   [[nodiscard]] Policy& policy() override { return *options_.policy; }
@@ -160,8 +164,10 @@ class Session final : public Handle {
     bool taken_back = false;  // what it let go came back: its times are not the layer's
     bool on_trial = false;
     bool no_gradient = false;  // flows through it
-    double forward_us = 0;     // on the host
-    WorkTime forward;          // without what a frame does at its end
+    bool hook_free = false;
+    bool passed_by = false;  // nothing was seen of it
+    double forward_us = 0;   // on the host
+    WorkTime forward;        // without what a frame does at its end
   };
   // The layer that this thread is inside of.
   struct OpenLayer {
@@ -191,6 +197,8 @@ class Session final : public Handle {
   [[nodiscard]] std::size_t place_of(std::uint16_t layer_class) const;
   [[nodiscard]] Mode mode_of(std::size_t place, std::uint16_t layer_class) const;
   [[nodiscard]] bool is_joined(std::size_t place) const;
+  // Whether a call there is one of the plan's; of plans that name none, any is.
+  [[nodiscard]] bool is_foreseen(std::size_t place, std::uint16_t layer_class) const;
   [[nodiscard]] bool keeps_revocably() const;
   [[nodiscard]] bool wants_tape(const Call& call) const;
   [[nodiscard]] bool is_hook_free(const Call& call) const;
@@ -208,8 +216,11 @@ class Session final : public Handle {
   void hook_borders(std::size_t ordinal, const OpenLayer& open,
                     const std::vector<at::Tensor>& outputs);
   [[nodiscard]] bool reads_latest(const std::vector<at::Tensor>& inputs) const;
+  // Of a call that reads nothing of the one before it, as far as that was seen.
+  [[nodiscard]] bool is_apart(std::size_t ordinal, const std::vector<at::Tensor>& inputs) const;
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
+  void judge_prediction(const StepReport& report);
   void prepare_cache();
   [[nodiscard]] Bytes left_free_bytes() const;
   void report_cache(StepReport& report);
@@ -219,6 +230,7 @@ class Session final : public Handle {
   [[nodiscard]] std::vector<std::int64_t> shared_frees() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;
   [[nodiscard]] WorkTimer timer_of_step() const;
+  [[nodiscard]] bool is_timed() const;
   void learn_times();
   void learn_late_times();
   AttachOptions options_;
@@ -271,6 +283,7 @@ class Session final : public Handle {
   bool leaves_doubt_ = false;        // the plan may fit and the allocator's holes beside it not
   bool inputs_leave_doubt_ = false;  // the step may need more than its plan predicts
   HeldPredictions held_predictions_;
+  RestHabit rest_;
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   bool call_failed_ = false;

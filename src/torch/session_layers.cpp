@@ -45,7 +45,7 @@ bool others_see_what_is_saved() {
 }  // namespace
 
 bool Session::takes_part() const {
-  return attached_ && step_open_ && std::this_thread::get_id() == thread_ &&
+  return attached_ && step_open_ && !rest_.rests() && std::this_thread::get_id() == thread_ &&
          this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
          !c10::InferenceMode::is_enabled() && !others_see_what_is_saved() &&
          torch::autograd::get_current_graph_task_id() < 0;  // a user's checkpoint runs it again
@@ -106,6 +106,12 @@ Mode Session::mode_of(std::size_t place, std::uint16_t layer_class) const {
     if (call.layer_class == layer_class) return plan.default_mode;
   }
   return Mode::full();
+}
+
+bool Session::is_foreseen(std::size_t place, std::uint16_t layer_class) const {
+  if (!decision_.plan || decision_.plan->layer_classes.empty()) return true;
+  const auto& planned = decision_.plan->layer_classes;
+  return place < planned.size() && planned[place] == layer_class;
 }
 
 bool Session::is_joined(std::size_t place) const {
@@ -225,8 +231,9 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const bool unproven = needs_trial(call.layer_class, options);
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
-  call.apart = ordinal > 0 && (options.apart || !reads_latest(inputs));
-  inputs_leave_doubt_ = held_predictions_.doubts(call.layer_class, bytes_of(inputs));
+  call.apart = ordinal > 0 && (options.apart || is_apart(ordinal, inputs));
+  inputs_leave_doubt_ = held_predictions_.doubts(call.layer_class, bytes_of(inputs),
+                                                 is_foreseen(call.place, call.layer_class));
   // A segment needs at once what its layers need together, and cannot be taken back.
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
                 held_predictions_.may_join();
@@ -250,6 +257,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   open->began = host_clock_.now();
   open->work_began = timer_.now();
   if (!unproven && is_hook_free(call)) {
+    calls_[ordinal].hook_free = true;
     close_segment();
   } else {
     open->frame = open_frame(ordinal, call, unproven);
@@ -318,6 +326,12 @@ void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
   if (call.mode.kind == Mode::Kind::kOffload && !frame->offloaded()) call.mode = Mode::keep();
 }
 
+bool Session::is_apart(std::size_t ordinal, const std::vector<at::Tensor>& inputs) const {
+  const bool seen = ordinal > 0 && ordinal <= calls_.size() && !calls_[ordinal - 1].passed_by;
+  if (seen) return !reads_latest(inputs);
+  return ordinal < structure_.layers.size() && structure_.layers[ordinal].apart;
+}
+
 bool Session::reads_latest(const std::vector<at::Tensor>& inputs) const {
   return std::ranges::any_of(inputs, [this](const at::Tensor& input) {
     if (!input.defined() || !input.has_storage()) return false;
@@ -329,6 +343,7 @@ bool Session::reads_latest(const std::vector<at::Tensor>& inputs) const {
 }
 
 void Session::abandon_layers() noexcept {
+  call_failed_ = call_failed_ || rest_.rests();
   if (!open_layer_) return;
   call_failed_ = true;
   const std::shared_ptr<Frame> frame = std::move(open_layer_->frame);

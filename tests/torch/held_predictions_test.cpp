@@ -49,6 +49,15 @@ TEST_F(HeldPredictionsTest, LargerInputsThanThenAreDoubtedFromThereOn) {
   EXPECT_TRUE(step({10, 20, 10, 10}, 90'000)) << "a layer call that was not there";
 }
 
+TEST_F(HeldPredictionsTest, ALayerThatThePlanDoesNotNameIsDoubtedFromThereOn) {
+  step({10, 20, 10}, 90'000);
+  held_.begin(shape_, &plan_);
+  EXPECT_FALSE(held_.doubts(0, 10));
+  EXPECT_TRUE(held_.doubts(0, 20, /*foreseen=*/false));
+  EXPECT_TRUE(held_.doubts(0, 10));
+  held_.end(150'000, true);
+}
+
 TEST_F(HeldPredictionsTest, APlanThatNeededMoreBeginsAnewAndAllMustHoldTwiceAsOftenThen) {
   step({10}, 90'000);
   EXPECT_FALSE(step({10}, 150'000)) << "nothing told it";

@@ -1,0 +1,218 @@
+"""Steps whose layers are passed by: which they are, and what ends them."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import budgets
+import pytest
+import torch
+from budgets import Course, Training
+from torch import nn
+from training import AMPLE
+
+import pudica
+from pudica._resting import Anatomy
+
+LENGTHS = (64, 96, 128)
+Each = Callable[[Any, int], Any]
+LAYERS = 8
+
+
+def training(
+    steps: int = 40, before: Each | None = None, make: Callable[[], nn.Module] = budgets.Stack
+) -> Training:
+    """Over three lengths in turn."""
+
+    def step(model: Any, k: int) -> None:
+        if before is not None:
+            before(model, k)
+        torch.manual_seed(k)
+        words = torch.randint(0, 100, (4, LENGTHS[k % 3]))
+        model(words).pow(2).mean().backward()
+
+    return Training(make, step, steps)
+
+
+def check(course: Course, of: Training) -> dict[str, Any]:
+    """Its stats, if nothing went wrong and it has the bits of a plain one."""
+    assert course.bits == of.plain()
+    assert course.stats["failures"] == course.stats["overruns"] == 0
+    return course.stats  # type: ignore[no-any-return]
+
+
+def test_steps_of_known_shapes_rest_and_count_their_layers_all_the_same() -> None:
+    of = training()
+    course = of.run(AMPLE)
+    stats = check(course, of)
+    assert stats["resting_steps"] > 15
+    assert stats["layer_calls"] == LAYERS * len(course.steps)
+    for step in course.steps[20:]:
+        assert step["layer_calls"] == LAYERS
+        assert step["predicted_peak_bytes"] == pytest.approx(step["peak_bytes"], rel=0.01)
+
+
+def test_where_the_budget_binds_the_longest_never_rest() -> None:
+    of = training(60)
+    floor, most, _ = of.ends()
+    course = of.run((floor + most) // 2)
+    stats = check(course, of)
+    assert 0 < stats["resting_steps"] < 40, "the shortest do"
+    assert stats["recomputed_calls"] > 0
+
+
+def freeze(model: Any, frozen: bool) -> None:
+    for part in (model.embed, model.layers):
+        part.requires_grad_(not frozen)
+    model.layers[-1].norm.requires_grad_()  # something is left to train
+
+
+def test_unfreezing_is_seen_before_the_step_needs_room() -> None:
+    """Of a budget that all fits into for as long as the lower layers are frozen."""
+    frozen = training(4, lambda model, _: freeze(model, True)).run(AMPLE, "none")
+    floor, _, _ = training(6).ends()
+    budget = int(1.3 * floor)
+    assert max(step["peak_bytes"] for step in frozen.steps) < 0.8 * budget
+    of = training(60, lambda model, k: freeze(model, k < 30))
+    stats = check(of.run(budget), of)
+    assert stats["resting_steps"] > 10
+    assert stats["recomputed_calls"] > 0
+    assert stats["highest_peak_bytes"] <= budget
+
+
+class Longer(budgets.Stack):
+    """Whose layers run over what it is told to, from the fourth on."""
+
+    copies = 1
+
+    def forward(self, words: torch.Tensor) -> Any:
+        x = self.embed(words)
+        for k, layer in enumerate(self.layers):
+            if k == LAYERS // 2:
+                x = x.repeat(1, self.copies, 1)
+            x = layer(x)
+        return x
+
+
+def test_larger_inputs_of_a_layer_end_the_rest_in_mid_step() -> None:
+    def lengthen(model: Any, k: int) -> None:
+        model.copies = 1 if k < 30 else 16
+
+    longest = training(6, lambda model, k: setattr(model, "copies", 16), make=Longer)
+    floor, _, _ = longest.ends()
+    short = training(6, make=Longer).run(AMPLE, "none")
+    budget = int(1.2 * floor)
+    assert max(step["peak_bytes"] for step in short.steps) < 0.8 * budget
+    of = training(40, lengthen, Longer)
+    stats = check(of.run(budget), of)
+    assert stats["resting_steps"] > 8
+    assert stats["revocations"] > 0
+
+
+def test_layers_that_come_and_go_are_looked_at() -> None:
+    class Dropping(budgets.Stack):
+        def forward(self, words: torch.Tensor) -> Any:
+            x = self.embed(words)
+            for layer in self.layers:
+                if torch.rand(()) > 0.2:
+                    x = layer(x)
+            return x
+
+    of = training(60, make=Dropping)
+    assert check(of.run(AMPLE), of)["resting_steps"] == 0
+
+
+class Stumbling(budgets.Stack):
+    """Raises what it is told to after its fourth layer."""
+
+    error: type[BaseException] | None = None
+
+    def forward(self, words: torch.Tensor) -> Any:
+        x = self.embed(words)
+        for k, layer in enumerate(self.layers):
+            if k == LAYERS // 2 and self.error is not None:
+                raise self.error
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_forward_that_throws_while_it_rests(error: type[BaseException]) -> None:
+    def before(model: Any, k: int) -> None:
+        if k < 20:
+            return
+        model.error = error
+        with pytest.raises(error):
+            model(torch.zeros(4, LENGTHS[k % 3], dtype=torch.long))
+        model.error = None
+
+    of = training(40, before, Stumbling)
+    stats = check(of.run(AMPLE), of)
+    assert stats["resting_steps"] > 8
+    assert stats["unplanned_steps"] == 0
+
+
+def test_what_a_layer_calls_before_the_model_is_whole_again() -> None:
+    """Ctrl-C strikes in a forward that rests; then a layer is called by itself."""
+    torch.manual_seed(0)
+    model: Any = Stumbling()
+    with pudica.attach(model, AMPLE, daemon=False) as handle:
+        for _ in range(12):
+            model(torch.zeros(4, 64, dtype=torch.long)).sum().backward()
+        assert handle.stats()["resting_steps"] > 0
+        model.error = KeyboardInterrupt
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.zeros(4, 64, dtype=torch.long))
+        model.layers[0](torch.zeros(4, 64, 32)).sum().backward()
+        model.error = None
+        model(torch.zeros(4, 64, dtype=torch.long)).sum().backward()
+        assert handle.stats()["failures"] == 0
+
+
+# -- Anatomy -------------------------------------------------------------------------------------
+
+
+def changes() -> dict[str, Each]:
+    def put(model: Any, _: int) -> None:
+        model.layers[2].inner[0] = nn.Linear(32, 128)
+
+    def add(model: Any, _: int) -> None:
+        model.layers[2].inner[1].adapter = nn.Linear(2, 2)
+
+    def swap(model: Any, _: int) -> None:
+        model.layers[0], model.layers[1] = model.layers[1], model.layers[0]
+
+    return {
+        "a module put in another's place": put,
+        "a module in one that had none": add,
+        "two layers swapped": swap,
+        "one less": lambda model, _: model.layers.pop(-1),
+        "dropout off": lambda model, _: model.layers[3].inner[2].eval(),
+        "a parameter frozen": lambda model, _: model.layers[3].norm.bias.requires_grad_(False),
+        "a parameter taken": lambda model, _: setattr(model.layers[3].norm, "bias", None),
+    }
+
+
+@pytest.mark.parametrize("change", changes())
+def test_anatomy_tells_a_changed_model(change: str) -> None:
+    model = budgets.Stack()
+    anatomy = Anatomy(model)
+    assert anatomy.is_of(model)
+    assert not anatomy.is_of(copy.deepcopy(model))
+    changes()[change](model, 0)
+    assert not anatomy.is_of(model)
+    assert Anatomy(model).is_of(model)
+
+
+def test_anatomy_keeps_nothing_alive() -> None:
+    model: Any = budgets.Stack()
+    anatomy = Anatomy(model)
+    left = [weakref.ref(model.layers[4]), weakref.ref(model.layers[4].norm.weight)]
+    del model.layers[4]
+    gc.collect()
+    assert [ref() for ref in left] == [None, None]
+    assert not anatomy.is_of(model)

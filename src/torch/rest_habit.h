@@ -1,0 +1,78 @@
+// RestHabit: which steps are known so well that nothing needs to be done in their layers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "pudica/shape_key.h"
+
+namespace pudica::hooks {
+
+// Where all layers are kept without hooks, what is done in them is to look: which they are, what
+// they are given, how long they take. A step whose like was looked at twice, with the same layers
+// and no more bytes than predicted, rests: its layers are passed by. Resting steps are judged by
+// their peak alone; the first that is above what is predicted ends the rest of all, and twice as
+// many looks are needed from then on. Not thread-safe.
+class RestHabit {
+ public:
+  using Classes = std::vector<std::uint16_t>;  // of the layer calls, in their order
+
+  // A step begins in which all layers are to be kept without hooks. Steps are alike where the
+  // caller's `kind` and the shape are the same. `look`: it must not rest.
+  void begin(std::int64_t kind, const ShapeKey& shape, bool look) {
+    step_ = {kind, shape};
+    const auto known = looks_.find(*step_);
+    const auto layers = layers_of_.find(kind);
+    rests_ = !look && known != looks_.end() && known->second >= needed_ &&
+             layers != layers_of_.end() && !layers->second.vary;
+  }
+  // The step that has begun.
+  [[nodiscard]] bool rests() const { return rests_; }
+
+  // A step that was looked at is over. `held`: it needed no more than predicted, and no layer had
+  // a hook.
+  void looked(const Classes& classes, bool held) {
+    if (!step_ || rests_) return;
+    if (looks_.size() >= kMostSteps) looks_.clear();
+    Layers& layers = layers_of_.try_emplace(step_->first, Layers{classes, false}).first->second;
+    layers.vary = layers.vary || layers.classes != classes;
+    std::int64_t& looks = looks_[*step_];
+    looks = held ? looks + 1 : 0;
+  }
+  void rested(bool held) {
+    if (held || !rests_) return;
+    looks_.clear();
+    needed_ = std::min(2 * needed_, kMostNeeded);
+  }
+  // No step of this kind, or none any more.
+  void reset() {
+    step_.reset();
+    rests_ = false;
+  }
+  // The model is another one.
+  void forget() {
+    looks_.clear();
+    layers_of_.clear();
+  }
+
+ private:
+  static constexpr std::int64_t kMostNeeded = std::int64_t{1} << 20U;
+  static constexpr std::size_t kMostSteps = 4096;
+  struct Layers {
+    Classes classes;
+    bool vary = false;  // from step to step
+  };
+
+  std::map<std::pair<std::int64_t, ShapeKey>, std::int64_t> looks_;
+  std::map<std::int64_t, Layers> layers_of_;  // by kind
+  std::int64_t needed_ = 2;
+  std::optional<std::pair<std::int64_t, ShapeKey>> step_;
+  bool rests_ = false;
+};
+
+}  // namespace pudica::hooks

@@ -1,0 +1,61 @@
+// The session's steps that rest: all is kept without hooks, and nobody needs to look.
+#include <algorithm>
+#include <ranges>
+
+#include "torch/session.h"
+
+namespace pudica::hooks {
+
+bool Session::may_rest() const {
+  if (!step_open_ || !calls_.empty() || !decision_.plan || policy_failed_) return false;
+  const Plan& plan = *decision_.plan;
+  if (decision_.record || decision_.may_change || !plan.predicts_peak() || !plan.feasible ||
+      plan.modes.empty() || keeps_revocably() || context_.shares_backward()) {
+    return false;
+  }
+  return held_predictions_.trusts() && std::ranges::all_of(plan.modes, [](const Mode& mode) {
+           return mode.kind == Mode::Kind::kKeep;
+         });
+}
+
+bool Session::rest(std::int64_t kind, bool same_model) {
+  if (!same_model) rest_.forget();
+  if (!may_rest() || std::this_thread::get_id() != thread_) return false;
+  contain("the rest of a step", [&] { rest_.begin(kind, context_.shape, is_timed()); });
+  return rest_.rests();
+}
+
+void Session::wake(std::int64_t passed) noexcept {
+  if (!step_open_ || !rest_.rests()) return;
+  contain("the rest of a step", [&] {
+    rest_.reset();
+    const Plan& plan = *decision_.plan;
+    const auto calls = std::min(static_cast<std::size_t>(std::max<std::int64_t>(0, passed)),
+                                std::min(plan.modes.size(), plan.layer_classes.size()));
+    for (std::size_t i = 0; i < calls; ++i) {
+      Call call;
+      call.layer_class = plan.layer_classes[i];
+      call.place = i;
+      call.apart = is_apart(i, {});
+      call.passed_by = true;
+      calls_.push_back(call);
+    }
+    held_predictions_.passed(calls);
+  });
+}
+
+// Of a step that is over as it should.
+void Session::judge_prediction(const StepReport& report) {
+  const Bytes peak = report.peak_bytes;
+  held_predictions_.end(peak.count(), report.revocations == 0);
+  contain("the rest of a step", [&] {
+    const bool held = report.revocations == 0 && report.plan &&
+                      HeldPredictions::holds(*report.plan, peak.count());
+    if (report.rested) return rest_.rested(held);
+    RestHabit::Classes classes;
+    for (const Call& call : calls_) classes.push_back(call.layer_class);
+    rest_.looked(classes, held && std::ranges::all_of(calls_, &Call::hook_free));
+  });
+}
+
+}  // namespace pudica::hooks

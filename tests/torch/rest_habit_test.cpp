@@ -1,0 +1,89 @@
+#include "torch/rest_habit.h"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+namespace pudica::hooks {
+namespace {
+
+class RestHabitTest : public ::testing::Test {
+ protected:
+  // A step; whether it rested.
+  bool step(const ShapeKey& shape, bool held = true, const RestHabit::Classes& classes = {0, 0, 1},
+            std::int64_t kind = 0) {
+    habit_.reset();
+    habit_.begin(kind, shape, /*look=*/false);
+    const bool rests = habit_.rests();
+    rests ? habit_.rested(held) : habit_.looked(classes, held);
+    return rests;
+  }
+
+  RestHabit habit_;
+  ShapeKey shape_{2, 16};
+};
+
+TEST_F(RestHabitTest, WhatWasLookedAtTwiceRests) {
+  EXPECT_FALSE(step(shape_));
+  EXPECT_FALSE(step(shape_));
+  EXPECT_TRUE(step(shape_));
+  EXPECT_FALSE(step(ShapeKey{2, 17}));
+  EXPECT_FALSE(step(shape_, true, {0, 0, 1}, 1)) << "another kind of call";
+}
+
+TEST_F(RestHabitTest, AStepThatNeededMoreCountsFromTheBeginning) {
+  step(shape_);
+  step(shape_, false);
+  step(shape_);
+  EXPECT_FALSE(step(shape_));
+  EXPECT_TRUE(step(shape_));
+}
+
+TEST_F(RestHabitTest, OneThatNeededMoreWhileItRestedEndsTheRestOfAll) {
+  const ShapeKey other{2, 17};
+  for (int i = 0; i < 2; ++i) step(shape_);
+  for (int i = 0; i < 2; ++i) step(other);
+  EXPECT_TRUE(step(shape_, false));
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(step(other)) << i;
+  EXPECT_TRUE(step(other)) << "twice as many looks";
+  EXPECT_FALSE(step(shape_));
+}
+
+TEST_F(RestHabitTest, WhereLayersComeAndGoNothingRests) {
+  for (int i = 0; i < 2; ++i) step(shape_);
+  EXPECT_FALSE(step(ShapeKey{2, 17}, true, {0, 1}));
+  EXPECT_FALSE(step(shape_));
+  EXPECT_FALSE(step(shape_, true, {0, 1}, 1)) << "of another kind they may be others";
+  step(shape_, true, {0, 1}, 1);
+  EXPECT_TRUE(step(shape_, true, {0, 1}, 1));
+}
+
+TEST_F(RestHabitTest, ALookIsNoRestAndCounts) {
+  for (int i = 0; i < 3; ++i) {
+    habit_.reset();
+    habit_.begin(0, shape_, /*look=*/true);
+    EXPECT_FALSE(habit_.rests());
+    habit_.looked({0, 0, 1}, true);
+  }
+  EXPECT_TRUE(step(shape_));
+}
+
+TEST_F(RestHabitTest, StepsThatNobodyAskedForChangeNothing) {
+  for (int i = 0; i < 2; ++i) step(shape_);
+  habit_.reset();
+  EXPECT_FALSE(habit_.rests());
+  habit_.looked({}, false);
+  EXPECT_TRUE(step(shape_));
+}
+
+TEST_F(RestHabitTest, AnotherModelIsLookedAtAnew) {
+  for (int i = 0; i < 2; ++i) step(shape_);
+  step(shape_, true, {1});
+  habit_.forget();
+  EXPECT_FALSE(step(shape_));
+  EXPECT_FALSE(step(shape_));
+  EXPECT_TRUE(step(shape_));
+}
+
+}  // namespace
+}  // namespace pudica::hooks

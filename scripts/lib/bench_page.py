@@ -1,4 +1,5 @@
-"""Writes bench/results/README.md: the figures of every kept result, read from its file."""
+"""Writes bench/results/README.md, the figures of every kept result, read from its file, and the
+README's table of rivals."""
 
 import os
 import pathlib
@@ -136,8 +137,32 @@ def page(root):
     return "\n".join(lines) + "\n"
 
 
+BEGIN, END = "<!-- scripts/bench --page writes from here -->", "<!-- to here -->"
+
+
+def readme(root, text):
+    """The README with the table of what was measured last."""
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    kept = next(one for one in bench_manifest.load(root) if one.name == "rivals_quick")
+    result = kept.read()
+    machine, models = result["machine"], result["models"]
+    budgets = " and ".join(f"{budget:g}" for budget in
+                           sorted({cell["budget"] for cell in models["cells"]}))
+    lines = [
+        "", f"![time and memory of each](bench/results/{kept.name}.svg)", "",
+        *rivals_report.short_table(models), "",
+        f"{len(models['cells'])} Hugging Face models, budget at {budgets} between recomputing and "
+        f"keeping every layer of the longest batch, {result['clock']}; {machine['cpu']}, torch "
+        f"{result['versions']['torch']}, revision {result['revision'][:12]}, {result['date']}.", ""]
+    return text[:begin] + "\n".join(lines) + text[end:]
+
+
 def main(root):
-    (pathlib.Path(root) / "bench/results/README.md").write_text(page(root), encoding="utf-8")
+    root = pathlib.Path(root)
+    (root / "bench/results/README.md").write_text(page(root), encoding="utf-8")
+    front = root / "README.md"
+    if front.exists():  # not in a tree of results alone
+        front.write_text(readme(root, front.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

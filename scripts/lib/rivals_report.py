@@ -123,6 +123,24 @@ def table(part):
         ]) + " |"
 
 
+# Of the README's table: what users would take instead, and what pudica comes from.
+SHORT = ("gradient_checkpointing=True", "torch checkpoint, every 2", "torch selective checkpoint",
+         "policy mimose", "policy dtr", "policy pudica")
+
+
+def short_table(part):
+    """Lines of Markdown: those of SHORT that were measured."""
+    yield f"| | time over {part['base']} | peak's place | cells over budget | numbers |"
+    yield "|---|---|---|---|---|"
+    for name in SHORT:
+        if (row := part["summary"].get(name)) is None:
+            continue
+        place = row["peak_place_median"]
+        yield (f"| `{name.removeprefix('policy ')}` | {_ratio(row['time'])} | "
+               f"{'-' if place is None else f'{place:.2f}'} | {_count(row['cells_over_budget'])} "
+               f"of {row['cells']} | {_numbers(row)} |")
+
+
 NOTES = """Times are CPU times of all steps behind the warm-up, which is not in them (traces: the
 first ten; models: the first twelve), geometric means over the cells that ended well, with
 the quartiles over cells; a row that ended in fewer cells was spared those that cost it most. Over

@@ -253,3 +253,5 @@ def test_this_tree_s_manifest_names_code_and_commands_that_are_there():
 def test_this_tree_s_page_shows_what_the_files_hold():
     assert (ROOT / "bench/results/README.md").read_text() == bench_page.page(ROOT), (
         "scripts/bench --page writes it anew")
+    front = (ROOT / "README.md").read_text()
+    assert front == bench_page.readme(ROOT, front), "scripts/bench --page writes it anew"

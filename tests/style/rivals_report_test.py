@@ -129,3 +129,14 @@ def test_labels_that_would_lie_on_each_other_are_moved_apart():
     assert all(below - above >= 15 for above, below in zip(ordered, ordered[1:]))
     assert max(moved) <= 110 and moved[3] == 40
     assert moved[2] < moved[0] < moved[1], "in their order"
+
+
+def test_the_short_table_has_what_was_measured_of_its_rows(cells):
+    for one in cells:
+        one["rows"]["policy pudica"] = one["rows"].pop("pudica")
+        one["rows"]["policy mimose"] = trained(1.5, 210, same_parameters=False)
+        one["rows"]["policy sac"] = trained(1.5, 150)
+    lines = list(rivals_report.short_table(result_of(cells)["traces"]))
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| `mimose`", "| `pudica`"]
+    assert lines[2].endswith("| 1.10 | 3 of 3 | others in 3 |")
+    assert lines[3].endswith("| 0.40 | 0 of 3 | the same |")

@@ -129,6 +129,7 @@ void Session::begin_step(const ShapeKey& shape) {
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
+  refusals_before_ = meter_.refusals();
   const Bytes left_free = left_free_bytes();
   const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
   context_ = {shape,

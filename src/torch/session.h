@@ -224,6 +224,7 @@ class Session final : public Handle {
   void prepare_cache();
   [[nodiscard]] Bytes left_free_bytes() const;
   void report_cache(StepReport& report);
+  void tell_refusals();
   void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
   // Of the step under way, whose structure is `structure`.
@@ -286,6 +287,8 @@ class Session final : public Handle {
   RestHabit rest_;
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
+  std::int64_t refusals_before_ = 0;  // and those that only pudica saw
+  bool told_of_refusals_ = false;
   bool call_failed_ = false;
   std::exception_ptr interruption_;  // of a trial; the cause
   // The user's outputs of a step are freed in the next one's forward (`out = model(x)`): its plan

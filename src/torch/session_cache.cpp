@@ -45,7 +45,20 @@ void Session::advise(const CacheBytes& cache) {
            "Python attach(..., allocator=\"expandable\")");
 }
 
+// A library may take another way where it is refused memory, cuDNN for one, and another way has
+// other bits: nobody would know.
+void Session::tell_refusals() {
+  if (call_failed_ || told_of_refusals_ || meter_.refusals() <= refusals_before_) return;
+  told_of_refusals_ = true;
+  log_warn(
+      "the hard budget refused an allocation, and the step went on all the same: where it was not "
+      "your loop that caught the error, a library took another way (cuDNN with less workspace), "
+      "and "
+      "its numbers may be others than without a budget; enforcement=\"soft\" refuses nothing");
+}
+
 void Session::report_cache(StepReport& report) {
+  tell_refusals();
   const auto cache = meter_.cache_bytes();
   if (!cache) return;
   report.active_peak_bytes = Bytes(cache->active_peak_bytes);

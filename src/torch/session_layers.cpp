@@ -307,6 +307,7 @@ void Session::finish_call(const std::vector<at::Tensor>& outputs) {
 
 void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
   const std::shared_ptr<Frame>& frame = open_layer_->frame;
+  const std::int64_t refusals = meter_.refusals();
   frame->end_part(outputs);
   if (open_layer_->continues) {
     open_segment_ = frame;
@@ -314,6 +315,7 @@ void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
     frame->finish();
     open_segment_.reset();
   }
+  refusals_before_ += meter_.refusals() - refusals;  // a trial's
   call.collected = frame->searched();
   call.taken_back = frame->taken_back();
   if (call.taken_back) call.forward = WorkTime();

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "base/log.h"
 #include "pudica/torch.h"
 #include "torch/meter.h"
 #include "torch/session_fixture.h"
@@ -217,6 +218,39 @@ TEST_F(SessionTest, HardBudgetIsHeldByRevoking) {
   EXPECT_GE(report_.revocations, 1);
   EXPECT_LE(report_.peak_bytes.count(), budget);
   EXPECT_FALSE(report_.overrun);
+}
+
+TEST_F(SessionTest, ARefusalThatALibrarySwallowsIsTold) {
+  static int told;
+  told = 0;
+  set_log_sink([](LogLevel /*level*/, std::string_view line) {
+    told += line.find("another way") != std::string_view::npos ? 1 : 0;
+  });
+  const auto step = [&](Handle& handle, bool swallows) {
+    handle.begin_step(ShapeKey{4});
+    const at::Tensor y = handle.layer(
+        0,
+        [swallows](const at::Tensor& x) {
+          try {
+            if (swallows) at::empty({1 << 24});
+          } catch (const c10::Error&) {
+          }
+          return x.exp();
+        },
+        at::ones({4}).requires_grad_(true));
+    torch::autograd::backward({y.sum()});
+    handle.end_step();
+  };
+  const std::int64_t budget = bytes_in_use(c10::Device("cpu")).count() + (1 << 20);
+  auto handle = attach_with(budget, Enforcement::kHard);
+  step(*handle, false);
+  EXPECT_EQ(told, 0);
+  for (int i = 0; i < 2; ++i) step(*handle, true);
+  EXPECT_EQ(told, 1) << "once";
+  handle = attach_with(budget, Enforcement::kSoft);
+  step(*handle, true);
+  EXPECT_EQ(told, 1) << "nothing was refused";
+  set_log_sink(nullptr);
 }
 
 // What returns is not taken for something that a revocation could give back.

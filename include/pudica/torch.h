@@ -164,21 +164,22 @@ class Handle {
                            const LayerOptions& options) noexcept = 0;
   // Throws the cause of an Interruption, and nothing else: the layer is then left all the same.
   virtual void leave_layer(const std::vector<at::Tensor>& outputs) = 0;
-  // Ends a layer that was entered and never left, and the rest of a step. Harmless where there is
-  // none.
+  // Ends a layer that was entered and never left. Harmless where there is none.
   virtual void abandon_layers() noexcept = 0;
 
   // For callers to whom each layer call has a price of its own (hooks of a module system). Right
   // after begin_step(): whether the step's layers are all to be kept without hooks, now and in the
   // backward. Then they may ask for rest(): true where steps of the same shape and `kind` (whatever
   // the caller tells steps apart by) have shown that they need what is predicted. The layers of a
-  // step that rests may be passed by; its report has them all the same. `same_model`: modules,
-  // switches and which parameters want gradients are as in the steps before. wake() ends the rest
-  // in front of a layer that is given other inputs than in those steps, so many having been passed
-  // by: it and those behind it are to be entered.
+  // step that rests may be passed by. `same_model`: modules, switches and which parameters want
+  // gradients are as in the steps before. rested() follows when the forward is over, with how many
+  // were passed by; where it does not, the step counts as one that threw. wake() ends the rest in
+  // front of a layer that is not the one of those steps, or is given other inputs, so many having
+  // been passed by: it and those behind it are to be entered.
   [[nodiscard]] virtual bool may_rest() const = 0;
   virtual bool rest(std::int64_t kind, bool same_model) = 0;
   virtual void wake(std::int64_t passed) noexcept = 0;
+  virtual void rested(std::int64_t passed) noexcept = 0;
 
   // One tensor in, one tensor out.
   at::Tensor layer(std::int64_t index, const std::function<at::Tensor(const at::Tensor&)>& function,

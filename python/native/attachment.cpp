@@ -156,10 +156,12 @@ bool Attachment::rest(bool same_model) { return handle_->rest(kind_, same_model)
 
 void Attachment::wake(std::int64_t passed) { handle_->wake(passed); }
 
+void Attachment::rested(std::int64_t passed) { handle_->rested(passed); }
+
 void Attachment::count(const StepReport& report) {
   ++totals_.steps;
   const bool predicted = report.plan && report.plan->predicted_peak_bytes > Bytes(0);
-  totals_.unplanned_steps += report.plan && report.layer_calls > 0 ? 0 : 1;
+  totals_.unplanned_steps += report.rested || (report.plan && report.layer_calls > 0) ? 0 : 1;
   totals_.learning_steps += report.recorded && !predicted ? 1 : 0;
   totals_.resting_steps += report.rested ? 1 : 0;
   totals_.layer_calls += report.layer_calls;

@@ -35,10 +35,10 @@ class Attachment final : public torch::CustomClassHolder {
   std::int64_t begin_step(std::int64_t kind, const std::vector<std::string>& names,
                           const std::vector<std::int64_t>& values);
   enum Step : std::int64_t { kUnplanned = 0, kPlanned = 1, kMayRest = 2 };
-  // Handle::rest(): whether its layers may be passed by. abandon() where its forward throws, wake()
-  // where a layer is given something else, so many having been passed by.
+  // As Handle's.
   bool rest(bool same_model);
   void wake(std::int64_t passed);
+  void rested(std::int64_t passed);
   // What the step that was open did, as a sum of Outcome.
   std::int64_t end_step();
   enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };

@@ -44,6 +44,7 @@ TORCH_LIBRARY(pudica, library) {
       .def("end_step", &Attachment::end_step)
       .def("rest", &Attachment::rest)
       .def("wake", &Attachment::wake)
+      .def("rested", &Attachment::rested)
       .def("enter", &Attachment::enter)
       .def("leave", &Attachment::leave)
       .def("abandon", &Attachment::abandon)

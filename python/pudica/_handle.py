@@ -203,13 +203,20 @@ class Handle(Messages):
             step = self._native.begin_step(kind, names or ["elements"], values or [1])
             if not step & _native.PLANNED:
                 self._say_unplanned(names)
-            self._rest.begin(self._native, bool(step & _native.MAY_REST), (kind, *values))
             self._opener = weakref.ref(module)
             self._thread = threading.get_ident()
             for guard in self._guards:
                 guard.put()
+            self._begin_rest(bool(step & _native.MAY_REST), (kind, *values))
         except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
             self._failed("the start of a forward", error)
+
+    def _begin_rest(self, may_rest: bool, step: tuple[int, ...]) -> None:
+        try:
+            self._rest.begin(self._native, may_rest, step)
+        except Exception as error:  # noqa: BLE001
+            self._rest.give_up()
+            self._failed("the rest of a step", error)
 
     def _read_shape(
         self, module: nn.Module, args: Any, kwargs: Any
@@ -233,9 +240,7 @@ class Handle(Messages):
         self._opener = None
         self._take_guards()
         if self._rest.rests:
-            self._rest.rests = False
-            if output is None:  # it threw
-                self._native.abandon()
+            self._rest.end(output)
             self._say_compiled()
             return
         if self._open_layers:
@@ -251,9 +256,13 @@ class Handle(Messages):
             )
 
     def _layer_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        open_layers = len(self._open_layers)
+        self._enter(module, args, kwargs)
+        self._rest.looks_at(module, args, kwargs, entered=len(self._open_layers) > open_layers)
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         try:
             self._called.add(id(module))
-            self._rest.looks_at(args, kwargs)
             if _in_checkpoint():
                 return
             template, tensors, telling, word = take_apart(args, kwargs)

@@ -69,7 +69,7 @@ class LayerBegin(_Hook):
         if handle._opener is None:
             handle._say_alone(type(module).__name__)
             return
-        if handle._rest.rests and handle._rest.passes(args, kwargs):
+        if handle._rest.rests and handle._rest.passes(module, args, kwargs):
             return
         hooks = module._forward_pre_hooks
         if next(reversed(hooks.values())) is not self:

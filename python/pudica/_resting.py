@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -10,6 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+_MOST_STEPS = 4096
+_DEEPEST = 4  # containers nested deeper are not looked into
+
 _own = attrgetter("__dict__")
 _training = itemgetter("training")
 _children = itemgetter("_modules")
@@ -17,35 +21,36 @@ _parameters = itemgetter("_parameters")
 _wants_gradient = attrgetter("requires_grad")
 
 
-_Form = list[Any]  # of a layer call: sizes and types of the tensors that it is given
-_MOST_STEPS = 4096
-
-
 class Rest:
-    """Of one handle: which step rests, and whether its layers are given what they were given in
-    the steps that were looked at."""
+    """Of one handle: which step rests, and whether its layers are those, and are given what they
+    were given, of the steps that were looked at."""
 
     def __init__(self, model: nn.Module) -> None:
         self.rests = False  # the forward under way
-        self._model = weakref.ref(model)
+        self._model: weakref.ref[nn.Module] | None = weakref.ref(model)
         self._anatomy: Anatomy | None = None  # of the model, since steps may rest
         self._native: Any = None  # of the step under way
-        self._forms: dict[Any, list[_Form]] = {}  # by step: of its layer calls, as seen last
-        self._seen: list[_Form] | None = None  # of the step under way; None: nobody asks
-        self._passed = 0
+        # By step: the forms of its layer calls as seen last, and in the lowest bit whether they
+        # were entered.
+        self._forms: dict[Any, list[int]] = {}
+        self._seen: list[int] | None = None  # of the step under way; None: nobody asks
+        self._place = 0  # in it
+        self._passed = 0  # that would have been entered
+        self._thread = 0
 
     def begin(self, native: Any, may_rest: bool, step: Any) -> None:
         """The native step has begun; it is like all others that `step` equals."""
         self.rests = False
         self._seen = None
-        model = self._model()
+        model = self._model() if self._model is not None else None
         if not may_rest or model is None:
             return
         same = self._anatomy is not None and self._anatomy.is_of(model)
         if not same:
             self._anatomy = Anatomy(model)
             self._forms.clear()
-        self._native, self._passed = native, 0
+        self._native, self._place, self._passed = native, 0, 0
+        self._thread = threading.get_ident()
         if native.rest(same):
             self._seen = self._forms.get(step)
             if self._seen is not None:
@@ -53,36 +58,75 @@ class Rest:
                 return
             native.wake(0)
         if len(self._forms) >= _MOST_STEPS:
-            self._forms.clear()
+            del self._forms[next(iter(self._forms))]
         self._seen = self._forms[step] = []
 
-    def looks_at(self, args: Any, kwargs: Any) -> None:
-        """At a layer call of a step that does not rest."""
-        if self._seen is not None:
-            self._seen.append(_form(args, kwargs))
+    def give_up(self) -> None:
+        """No step rests any more."""
+        self.rests = False
+        self._model = self._seen = None
 
-    def passes(self, args: Any, kwargs: Any) -> bool:
+    def end(self, output: Any) -> None:
+        """The forward of a step that rests is over. With an exception torch gives no output; a
+        forward that gives none of itself has been through all layers."""
+        self.rests = False
+        whole = self._seen is not None and self._place == len(self._seen)
+        if output is not None or whole:
+            self._native.rested(self._passed)
+
+    def looks_at(self, module: nn.Module, args: Any, kwargs: Any, *, entered: bool) -> None:
+        """At a layer call that was not passed by."""
+        if self._seen is not None and not self.rests and threading.get_ident() == self._thread:
+            self._seen.append(_form(module, args, kwargs) << 1 | entered)
+
+    def passes(self, module: nn.Module, args: Any, kwargs: Any) -> bool:
         """Whether a layer call of a step that rests may be passed by. False: nor may those behind
-        it."""
-        seen, place = self._seen, self._passed
-        if seen is not None and place < len(seen) and seen[place] == _form(args, kwargs):
-            self._passed = place + 1
-            return True
+        it, on its thread."""
+        if threading.get_ident() != self._thread:
+            return False
+        seen, place = self._seen, self._place
+        if seen is not None and place < len(seen):
+            known = seen[place]
+            if known >> 1 == _form(module, args, kwargs):
+                self._place = place + 1
+                self._passed += known & 1
+                return True
         self.rests = False
         self._seen = None
-        self._native.wake(place)
+        self._native.wake(self._passed)
         return False
 
 
-def _form(args: Any, kwargs: Any) -> _Form:
-    form: _Form = []
+def _form(module: nn.Module, args: Any, kwargs: Any) -> int:
+    """Of what tells one layer call from another: equal ones have equal forms."""
+    # What is called in a checkpoint of the user's saves nothing itself.
+    form = [id(module), torch._C._autograd._top_saved_tensors_default_hooks(False) is None]
     for value in args:
-        if isinstance(value, torch.Tensor):
-            form += (value.shape, value.dtype)
-    for value in kwargs.values():
-        if isinstance(value, torch.Tensor):
-            form += (value.shape, value.dtype)
-    return form
+        _add(form, value, 0)
+    for name, value in kwargs.items():
+        form.append(name)
+        _add(form, value, 0)
+    return hash(tuple(form))
+
+
+def _add(form: list[Any], value: Any, depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.is_nested or value.layout is not torch.strided:
+            form += value.dtype, value.requires_grad
+        else:
+            form += value.shape, value.dtype, value.requires_grad, value.is_contiguous()
+    elif value is None or isinstance(value, (bool, str)):
+        form.append(value)
+    elif depth < _DEEPEST and isinstance(value, (list, tuple)):
+        form.append(len(value))
+        for item in value:
+            _add(form, item, depth + 1)
+    elif depth < _DEEPEST and isinstance(value, dict):
+        form.append(len(value))
+        for item in value.values():
+            _add(form, item, depth + 1)
+    else:
+        form.append(type(value))
 
 
 class Anatomy:
@@ -107,14 +151,21 @@ class Anatomy:
 
 
 def _parts(modules: list[nn.Module]) -> list[Any]:
-    # Each step asks for this: its loops are those of the interpreter.
+    # Each step asks for this: the loops are those of the interpreter.
     own = list(map(_own, modules))
-    values = [p for p in _values(map(_parameters, own)) if p is not None]
-    return [
-        *map(id, _values(map(_children, own))),
-        *map(_training, own),
-        *map(_wants_gradient, values),
-    ]
+    try:
+        values = [p for p in _values(map(_parameters, own)) if p is not None]
+        return [
+            *map(id, _values(map(_children, own))),
+            *map(_training, own),
+            *map(_wants_gradient, values),
+        ]
+    except (KeyError, TypeError):  # modules of other kinds (scripted, compiled) keep it elsewhere
+        return [
+            *(id(child) for module in modules for child in module.children()),
+            *(module.training for module in modules),
+            *(p.requires_grad for module in modules for p in module.parameters(recurse=False)),
+        ]
 
 
 def _values(dictionaries: Any) -> Any:

@@ -173,6 +173,155 @@ def test_what_a_layer_calls_before_the_model_is_whole_again() -> None:
         assert handle.stats()["failures"] == 0
 
 
+# -- What a layer's call tells, and a step that rests has to see ----------------------------------
+
+
+class Changing(budgets.Stack):
+    """Whose forward is another one once it is told."""
+
+    late = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.ModuleList(budgets.Block(dropout=0.1) for _ in range(LAYERS))
+
+    def forward(self, words: torch.Tensor) -> Any:
+        return self.through(self.embed(words))
+
+    def through(self, x: torch.Tensor) -> Any:
+        raise NotImplementedError
+
+
+class Pair(budgets.Block):
+    def forward(self, pair: Any) -> Any:
+        x, other = pair
+        return super().forward(x), other
+
+
+class Routed(Changing):
+    def through(self, x: torch.Tensor) -> Any:
+        if self.late:
+            x = x.repeat(1, 16, 1)
+        for layer in self.wide if self.late else self.layers:
+            x = layer(x)
+        return x
+
+
+class Unfrozen(Changing):
+    """Frozen layers, whose inputs begin to want gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.requires_grad_(False)
+
+    def through(self, x: torch.Tensor) -> Any:
+        x = x.repeat(1, 2, 1)
+        if not self.late:
+            x = x.detach()
+        for layer in self.layers:
+            x = layer(x)
+        return self.wide[0](x)
+
+
+class Paired(Changing):
+    """Whose layers are given tuples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Pair(dropout=0.1) for _ in range(LAYERS))
+
+    def through(self, x: torch.Tensor) -> Any:
+        pair = x.repeat(1, 16 if self.late else 1, 1), None
+        for layer in self.layers:
+            pair = layer(pair)
+        return pair[0]
+
+
+class Ungraded(Changing):
+    """The first of whose layers ran without gradients."""
+
+    def through(self, x: torch.Tensor) -> Any:
+        x = x.repeat(1, 8, 1)
+        with torch.set_grad_enabled(self.late):
+            for layer in self.layers:
+                x = layer(x)
+        return self.wide[0](x)
+
+
+@pytest.mark.parametrize("kind", [Routed, Unfrozen, Paired, Ungraded])
+def test_what_a_layer_call_tells_is_seen(kind: type[nn.Module]) -> None:
+    def late(model: Any, k: int) -> None:
+        model.late = k >= 30
+
+    longest = training(6, lambda model, k: setattr(model, "late", True), make=kind)
+    floor, _, _ = longest.ends()
+    of = training(40, late, kind)
+    course = of.run(2 * floor)
+    assert course.bits == of.plain()
+    assert course.stats["resting_steps"] > 8
+    assert not course.over(2 * floor)
+
+
+@pytest.mark.parametrize("late", ["compiled", "scripted", "a switch of its own"])
+def test_modules_of_any_kind_do_not_end_the_plans(late: str) -> None:
+    class Switch(nn.Linear):
+        training = property(lambda self: True, lambda self, value: None)  # type: ignore[assignment]
+
+    class Headed(budgets.Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head: Any = Switch(32, 32) if "switch" in late else nn.Linear(32, 32)
+
+        def forward(self, words: torch.Tensor) -> Any:
+            return self.head(super().forward(words))
+
+    def before(model: Any, k: int) -> None:
+        if k == 15 and late == "compiled":
+            model.head = torch.compile(model.head, backend="eager")
+        if k == 15 and late == "scripted":
+            model.head = torch.jit.script(model.head)
+
+    of = training(40, before, Headed)
+    stats = of.run(AMPLE).stats
+    assert stats["failures"] == 0
+    assert stats["unplanned_steps"] == 0
+    assert stats["resting_steps"] > 8
+
+
+def test_a_forward_that_gives_nothing_rests_like_others() -> None:
+    class Keeping(budgets.Stack):
+        loss: Any = None
+
+        def forward(self, words: torch.Tensor) -> None:
+            self.loss = super().forward(words).pow(2).mean()
+
+    def step(model: Any, k: int) -> None:
+        model(torch.zeros(4, LENGTHS[k % 3], dtype=torch.long))
+        model.loss.backward()
+
+    stats = Training(Keeping, step, 40).run(AMPLE).stats
+    assert stats["resting_steps"] > 8
+    assert stats["layer_calls"] == LAYERS * 40
+
+
+def test_layers_that_were_not_reached_are_not_counted() -> None:
+    torch.manual_seed(0)
+    model: Any = Stumbling()
+    words = torch.zeros(4, 64, dtype=torch.long)
+    with pudica.attach(model, AMPLE, daemon=False) as handle:
+        for _ in range(12):
+            model(words).sum().backward()
+        before = handle.stats()
+        model.error = ValueError
+        with pytest.raises(ValueError):
+            model(words)
+        model.error = None
+        model(words).sum().backward()
+        model(words).sum().backward()
+        now = handle.stats()
+        assert now["layer_calls"] - before["layer_calls"] < 3 * LAYERS
+
+
 # -- Anatomy -------------------------------------------------------------------------------------
 
 

@@ -72,12 +72,13 @@ class HeldPredictions {
   // that do not ask for it may join what they will.
   [[nodiscard]] bool may_join() const { return plan_ == nullptr || !inputs_vary_; }
 
-  // The step is over; `whole`: it ran as it should, and nothing was taken back.
-  void end(std::int64_t peak_bytes, bool whole) {
+  // The step is over; `whole`: it ran as it should, and nothing was taken back. `rested`: its calls
+  // were passed by, and show nothing where the plan held.
+  void end(std::int64_t peak_bytes, bool whole, bool rested = false) {
     const Plan* const plan = std::exchange(plan_, nullptr);
-    if (plan == nullptr || step_.empty()) return;
+    if (plan == nullptr || (step_.empty() && !rested)) return;
     if (whole && holds(*plan, peak_bytes)) {
-      note_held(plan->id);
+      if (!rested) note_held(plan->id);
       return;
     }
     held_.erase(plan->id);

@@ -15,9 +15,9 @@ namespace pudica::hooks {
 
 // Where all layers are kept without hooks, what is done in them is to look: which they are, what
 // they are given, how long they take. A step whose like was looked at twice, with the same layers
-// and no more bytes than predicted, rests: its layers are passed by. Resting steps are judged by
-// their peak alone; the first that is above what is predicted ends the rest of all, and twice as
-// many looks are needed from then on. Not thread-safe.
+// and no more bytes than predicted, rests: its layers are passed by, but for one such step in
+// sixteen. Resting steps are judged by their peak; the first that is above what is predicted ends
+// the rest of all, and twice as many looks are needed from then on. Not thread-safe.
 class RestHabit {
  public:
   using Classes = std::vector<std::uint16_t>;  // of the layer calls, in their order
@@ -26,10 +26,11 @@ class RestHabit {
   // caller's `kind` and the shape are the same. `look`: it must not rest.
   void begin(std::int64_t kind, const ShapeKey& shape, bool look) {
     step_ = {kind, shape};
-    const auto known = looks_.find(*step_);
+    const auto known = known_.find(*step_);
     const auto layers = layers_of_.find(kind);
-    rests_ = !look && known != looks_.end() && known->second >= needed_ &&
-             layers != layers_of_.end() && !layers->second.vary;
+    rests_ = !look && known != known_.end() && known->second.looks >= needed_ &&
+             known->second.rests < kMostRests && layers != layers_of_.end() && !layers->second.vary;
+    if (rests_) ++known->second.rests;
   }
   // The step that has begun.
   [[nodiscard]] bool rests() const { return rests_; }
@@ -38,15 +39,15 @@ class RestHabit {
   // a hook.
   void looked(const Classes& classes, bool held) {
     if (!step_ || rests_) return;
-    if (looks_.size() >= kMostSteps) looks_.clear();
+    if (known_.size() >= kMostSteps) known_.clear();
     Layers& layers = layers_of_.try_emplace(step_->first, Layers{classes, false}).first->second;
     layers.vary = layers.vary || layers.classes != classes;
-    std::int64_t& looks = looks_[*step_];
-    looks = held ? looks + 1 : 0;
+    Known& known = known_[*step_];
+    known = {held ? known.looks + 1 : 0, 0};
   }
   void rested(bool held) {
     if (held || !rests_) return;
-    looks_.clear();
+    known_.clear();
     needed_ = std::min(2 * needed_, kMostNeeded);
   }
   // No step of this kind, or none any more.
@@ -56,19 +57,24 @@ class RestHabit {
   }
   // The model is another one.
   void forget() {
-    looks_.clear();
+    known_.clear();
     layers_of_.clear();
   }
 
  private:
   static constexpr std::int64_t kMostNeeded = std::int64_t{1} << 20U;
+  static constexpr std::int64_t kMostRests = 15;  // in a row
   static constexpr std::size_t kMostSteps = 4096;
+  struct Known {
+    std::int64_t looks = 0;  // at which it held, in a row
+    std::int64_t rests = 0;  // since the latest
+  };
   struct Layers {
     Classes classes;
     bool vary = false;  // from step to step
   };
 
-  std::map<std::pair<std::int64_t, ShapeKey>, std::int64_t> looks_;
+  std::map<std::pair<std::int64_t, ShapeKey>, Known> known_;
   std::map<std::int64_t, Layers> layers_of_;  // by kind
   std::int64_t needed_ = 2;
   std::optional<std::pair<std::int64_t, ShapeKey>> step_;

@@ -120,6 +120,7 @@ void Session::begin_step(const ShapeKey& shape) {
                     : next_layer_ + static_cast<std::int32_t>(calls_.size());
   calls_.clear();
   rest_.reset();
+  passed_by_ = -1;
   call_failed_ = false;
   residents_.sweep();
   claim_->store(false);
@@ -271,8 +272,9 @@ void Session::learn_late_times() {
 
 bool Session::is_cut_short() const {
   if (claim_->load()) return true;  // its measurements are another model's too
+  if (rest_.rests()) return passed_by_ < 0;
   // It threw in front of its first layer: a step without layers, where there are some, is none.
-  if (calls_.empty() && !structure_.layers.empty() && !rest_.rests()) return true;
+  if (calls_.empty() && !structure_.layers.empty()) return true;
   return shared_backward_.has_none();
 }
 
@@ -296,7 +298,7 @@ StepReport Session::end_step() {
   report.budget_bytes = context_.budget_bytes + context_.allocator_bytes;
   report_cache(report);
   report.rested = rest_.rests();
-  report.layer_calls = report.rested ? std::ssize(decision_.plan->modes) : std::ssize(calls_);
+  report.layer_calls = report.rested ? std::max<std::int64_t>(0, passed_by_) : std::ssize(calls_);
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;
   report.overrun = meter_.overruns() > overruns_before_;

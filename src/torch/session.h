@@ -146,6 +146,7 @@ class Session final : public Handle {
   [[nodiscard]] bool may_rest() const override;
   bool rest(std::int64_t kind, bool same_model) override;
   void wake(std::int64_t passed) noexcept override;
+  void rested(std::int64_t passed) noexcept override { passed_by_ = passed; }
   void count_residents(const std::vector<at::Tensor>& tensors) override;
   void set_budget(Bytes budget_bytes) override;
   [[nodiscard]] Policy& policy() override { return *options_.policy; }
@@ -285,6 +286,7 @@ class Session final : public Handle {
   bool inputs_leave_doubt_ = false;  // the step may need more than its plan predicts
   HeldPredictions held_predictions_;
   RestHabit rest_;
+  std::int64_t passed_by_ = -1;  // layer calls of a step that rests; below 0: its forward goes on
   std::int64_t revocations_before_ = 0;
   std::int64_t overruns_before_ = 0;
   std::int64_t refusals_before_ = 0;  // and those that only pudica saw

@@ -345,7 +345,6 @@ bool Session::reads_latest(const std::vector<at::Tensor>& inputs) const {
 }
 
 void Session::abandon_layers() noexcept {
-  call_failed_ = call_failed_ || rest_.rests();
   if (!open_layer_) return;
   call_failed_ = true;
   const std::shared_ptr<Frame> frame = std::move(open_layer_->frame);

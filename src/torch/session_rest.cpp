@@ -26,7 +26,7 @@ bool Session::rest(std::int64_t kind, bool same_model) {
 }
 
 void Session::wake(std::int64_t passed) noexcept {
-  if (!step_open_ || !rest_.rests()) return;
+  if (!step_open_ || !rest_.rests() || std::this_thread::get_id() != thread_) return;
   contain("the rest of a step", [&] {
     rest_.reset();
     const Plan& plan = *decision_.plan;
@@ -47,7 +47,7 @@ void Session::wake(std::int64_t passed) noexcept {
 // Of a step that is over as it should.
 void Session::judge_prediction(const StepReport& report) {
   const Bytes peak = report.peak_bytes;
-  held_predictions_.end(peak.count(), report.revocations == 0);
+  held_predictions_.end(peak.count(), report.revocations == 0, report.rested);
   contain("the rest of a step", [&] {
     const bool held = report.revocations == 0 && report.plan &&
                       HeldPredictions::holds(*report.plan, peak.count());

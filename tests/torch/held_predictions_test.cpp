@@ -66,6 +66,21 @@ TEST_F(HeldPredictionsTest, APlanThatNeededMoreBeginsAnewAndAllMustHoldTwiceAsOf
   EXPECT_FALSE(step({10}, 90'000));
 }
 
+TEST_F(HeldPredictionsTest, AStepThatRestedShowsNothingUnlessItNeededMore) {
+  step({10}, 90'000);
+  const auto rest = [&](std::int64_t peak) {
+    held_.begin(shape_, &plan_);
+    EXPECT_TRUE(held_.trusts());
+    held_.end(peak, true, /*rested=*/true);
+  };
+  rest(100'000);
+  EXPECT_FALSE(step({10}, 90'000));
+  rest(150'000);
+  EXPECT_TRUE(step({10}, 90'000));
+  EXPECT_TRUE(step({10}, 90'000)) << "twice as often";
+  EXPECT_FALSE(step({10}, 90'000));
+}
+
 TEST_F(HeldPredictionsTest, AMissThatCouldBeTakenBackCostsNoTrustInOthers) {
   EXPECT_TRUE(step({10}, 150'000));
   EXPECT_TRUE(step({10}, 90'000));

@@ -49,6 +49,14 @@ TEST_F(RestHabitTest, OneThatNeededMoreWhileItRestedEndsTheRestOfAll) {
   EXPECT_FALSE(step(shape_));
 }
 
+TEST_F(RestHabitTest, OneLikeItInSixteenIsLookedAt) {
+  for (int i = 0; i < 2; ++i) step(shape_);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 15; ++i) EXPECT_TRUE(step(shape_)) << i;
+    EXPECT_FALSE(step(shape_)) << round;
+  }
+}
+
 TEST_F(RestHabitTest, WhereLayersComeAndGoNothingRests) {
   for (int i = 0; i < 2; ++i) step(shape_);
   EXPECT_FALSE(step(ShapeKey{2, 17}, true, {0, 1}));

@@ -156,7 +156,9 @@ bool Attachment::rest(bool same_model) { return handle_->rest(kind_, same_model)
 
 void Attachment::wake(std::int64_t passed) { handle_->wake(passed); }
 
-void Attachment::rested(std::int64_t passed) { handle_->rested(passed); }
+void Attachment::rested(std::int64_t passed, std::vector<at::Tensor> outputs) {
+  handle_->rested(passed, outputs);
+}
 
 void Attachment::count(const StepReport& report) {
   ++totals_.steps;

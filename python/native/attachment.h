@@ -38,7 +38,7 @@ class Attachment final : public torch::CustomClassHolder {
   // As Handle's.
   bool rest(bool same_model);
   void wake(std::int64_t passed);
-  void rested(std::int64_t passed);
+  void rested(std::int64_t passed, std::vector<at::Tensor> outputs);
   // What the step that was open did, as a sum of Outcome.
   std::int64_t end_step();
   enum Outcome : std::int64_t { kNone = 0, kStep = 1, kOverrun = 2, kInfeasible = 4 };

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
 from torch import nn
 
+from ._arguments import tensors_in
+
 _MOST_STEPS = 4096
-_DEEPEST = 4  # containers nested deeper are not looked into
+_DEEPEST = 6  # what is nested deeper is not looked into
+_LONGEST = 512  # nor what comes behind so many words of one call
+
+_unlike = itertools.count(1 << 64)
 
 _own = attrgetter("__dict__")
 _training = itemgetter("training")
 _children = itemgetter("_modules")
 _parameters = itemgetter("_parameters")
+_hooks = itemgetter("_forward_hooks")
+_pre_hooks = itemgetter("_forward_pre_hooks")
 _wants_gradient = attrgetter("requires_grad")
 
 
@@ -72,7 +79,7 @@ class Rest:
         self.rests = False
         whole = self._seen is not None and self._place == len(self._seen)
         if output is not None or whole:
-            self._native.rested(self._passed)
+            self._native.rested(self._passed, tensors_in(output))
 
     def looks_at(self, module: nn.Module, args: Any, kwargs: Any, *, entered: bool) -> None:
         """At a layer call that was not passed by."""
@@ -101,12 +108,15 @@ def _form(module: nn.Module, args: Any, kwargs: Any) -> int:
     """Of what tells one layer call from another: equal ones have equal forms."""
     # What is called in a checkpoint of the user's saves nothing itself.
     form = [id(module), torch._C._autograd._top_saved_tensors_default_hooks(False) is None]
-    for value in args:
-        _add(form, value, 0)
-    for name, value in kwargs.items():
-        form.append(name)
-        _add(form, value, 0)
-    return hash(tuple(form))
+    try:
+        for value in args:
+            _add(form, value, 0)
+        for name, value in kwargs.items():
+            form.append(name)
+            _add(form, value, 0)
+        return hash(tuple(form))
+    except Exception:  # noqa: BLE001  (an object that cannot be looked at is like no other)
+        return next(_unlike)
 
 
 def _add(form: list[Any], value: Any, depth: int) -> None:
@@ -117,21 +127,27 @@ def _add(form: list[Any], value: Any, depth: int) -> None:
             form += value.shape, value.dtype, value.requires_grad, value.is_contiguous()
     elif value is None or isinstance(value, (bool, str)):
         form.append(value)
-    elif depth < _DEEPEST and isinstance(value, (list, tuple)):
+    elif depth >= _DEEPEST or len(form) > _LONGEST:
+        form.append(type(value))
+    elif isinstance(value, (list, tuple)):
         form.append(len(value))
         for item in value:
             _add(form, item, depth + 1)
-    elif depth < _DEEPEST and isinstance(value, dict):
+    elif isinstance(value, dict):
         form.append(len(value))
         for item in value.values():
             _add(form, item, depth + 1)
     else:
         form.append(type(value))
+        if not callable(value):
+            for item in getattr(value, "__dict__", {}).values():
+                _add(form, item, depth + 1)
 
 
 class Anatomy:
-    """What changes what a forward needs, and can be told from the model alone: which modules and
-    parameters it has, which of them train and want gradients. Keeps none of them alive."""
+    """What changes what a forward needs, and can be told from the model alone: which modules,
+    parameters and hooks it has, which of them train and want gradients. Keeps none of them
+    alive."""
 
     __slots__ = ("_modules", "_parts")
 
@@ -159,6 +175,8 @@ def _parts(modules: list[nn.Module]) -> list[Any]:
             *map(id, _values(map(_children, own))),
             *map(_training, own),
             *map(_wants_gradient, values),
+            sum(map(len, map(_hooks, own))),
+            sum(map(len, map(_pre_hooks, own))),
         ]
     except (KeyError, TypeError):  # modules of other kinds (scripted, compiled) keep it elsewhere
         return [
@@ -169,4 +187,4 @@ def _parts(modules: list[nn.Module]) -> list[Any]:
 
 
 def _values(dictionaries: Any) -> Any:
-    return chain.from_iterable(map(dict.values, dictionaries))
+    return itertools.chain.from_iterable(map(dict.values, dictionaries))

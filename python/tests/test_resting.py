@@ -237,6 +237,30 @@ class Paired(Changing):
         return pair[0]
 
 
+class Holder:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.held = {"x": x}
+
+
+class Held(budgets.Block):
+    def forward(self, x: torch.Tensor, holder: Any = None) -> torch.Tensor:
+        return super().forward(torch.cat([x, holder.held["x"]], 1))[:, : x.shape[1]]
+
+
+class Holding(Changing):
+    """Whose layers are given objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Held(dropout=0.1) for _ in range(LAYERS))
+
+    def through(self, x: torch.Tensor) -> Any:
+        holder = Holder(torch.zeros(4, 1200 if self.late else 4, 32))
+        for layer in self.layers:
+            x = layer(x, holder=holder)
+        return x
+
+
 class Ungraded(Changing):
     """The first of whose layers ran without gradients."""
 
@@ -248,7 +272,7 @@ class Ungraded(Changing):
         return self.wide[0](x)
 
 
-@pytest.mark.parametrize("kind", [Routed, Unfrozen, Paired, Ungraded])
+@pytest.mark.parametrize("kind", [Routed, Unfrozen, Paired, Holding, Ungraded])
 def test_what_a_layer_call_tells_is_seen(kind: type[nn.Module]) -> None:
     def late(model: Any, k: int) -> None:
         model.late = k >= 30
@@ -260,6 +284,27 @@ def test_what_a_layer_call_tells_is_seen(kind: type[nn.Module]) -> None:
     assert course.bits == of.plain()
     assert course.stats["resting_steps"] > 8
     assert not course.over(2 * floor)
+
+
+def test_forwards_that_begin_to_share_a_backward_are_seen() -> None:
+    def step(model: Any, k: int) -> None:
+        torch.manual_seed(k)
+        words = [torch.randint(0, 100, (4, length)) for length in (128, 120)]
+        if k < 30:
+            for one in words:
+                model(one).pow(2).mean().backward()
+        else:
+            sum(model(one).pow(2).mean() for one in words).backward()
+
+    of = Training(budgets.Stack, step, 60)
+    floor, _, bits = of.ends()
+    alone = Training(budgets.Stack, lambda model, k: step(model, 0), 8).run(AMPLE, "none")
+    budget = int(1.2 * max(one["peak_bytes"] for one in alone.steps))
+    assert floor < budget
+    course = of.run(budget)
+    assert course.bits == bits
+    assert course.stats["resting_steps"] > 8
+    assert course.stats["overruns"] <= 1, "the first pair is not known for one"
 
 
 @pytest.mark.parametrize("late", ["compiled", "scripted", "a switch of its own"])
@@ -304,6 +349,31 @@ def test_a_forward_that_gives_nothing_rests_like_others() -> None:
     assert stats["layer_calls"] == LAYERS * 40
 
 
+def test_arguments_that_cannot_be_looked_at_are_no_error() -> None:
+    class Odd:
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            raise ValueError("not for you")
+
+    class Layer(budgets.Block):
+        def forward(self, x: torch.Tensor, odd: Any = None) -> torch.Tensor:
+            return super().forward(x)
+
+    class Given(budgets.Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+
+        def forward(self, words: torch.Tensor) -> Any:
+            x = self.embed(words)
+            for layer in self.layers:
+                x = layer(x, odd=Odd())
+            return x
+
+    of = training(30, make=Given)
+    assert of.run(AMPLE).bits == of.plain()
+
+
 def test_layers_that_were_not_reached_are_not_counted() -> None:
     torch.manual_seed(0)
     model: Any = Stumbling()
@@ -342,6 +412,7 @@ def changes() -> dict[str, Each]:
         "one less": lambda model, _: model.layers.pop(-1),
         "dropout off": lambda model, _: model.layers[3].inner[2].eval(),
         "a parameter frozen": lambda model, _: model.layers[3].norm.bias.requires_grad_(False),
+        "a hook put on": lambda model, _: model.layers[3].norm.register_forward_hook(print),
         "a parameter taken": lambda model, _: setattr(model.layers[3].norm, "bias", None),
     }
 

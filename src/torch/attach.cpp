@@ -43,7 +43,8 @@ class InertHandle final : public Handle {
   [[nodiscard]] bool may_rest() const override { return false; }
   bool rest(std::int64_t /*kind*/, bool /*same_model*/) override { return false; }
   void wake(std::int64_t /*passed*/) noexcept override {}
-  void rested(std::int64_t /*passed*/) noexcept override {}
+  void rested(std::int64_t /*passed*/,
+              const std::vector<at::Tensor>& /*outputs*/) noexcept override {}
   void count_residents(const std::vector<at::Tensor>& /*tensors*/) override {}
   void set_budget(Bytes /*budget_bytes*/) override {}
   [[nodiscard]] Policy& policy() override { return *policy_; }
@@ -114,7 +115,9 @@ class AttachedHandle final : public Handle {
     return session_->rest(kind, same_model);
   }
   void wake(std::int64_t passed) noexcept override { session_->wake(passed); }
-  void rested(std::int64_t passed) noexcept override { session_->rested(passed); }
+  void rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept override {
+    session_->rested(passed, outputs);
+  }
   void count_residents(const std::vector<at::Tensor>& tensors) override {
     session_->count_residents(tensors);
   }

@@ -146,7 +146,7 @@ class Session final : public Handle {
   [[nodiscard]] bool may_rest() const override;
   bool rest(std::int64_t kind, bool same_model) override;
   void wake(std::int64_t passed) noexcept override;
-  void rested(std::int64_t passed) noexcept override { passed_by_ = passed; }
+  void rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept override;
   void count_residents(const std::vector<at::Tensor>& tensors) override;
   void set_budget(Bytes budget_bytes) override;
   [[nodiscard]] Policy& policy() override { return *options_.policy; }

@@ -44,6 +44,13 @@ void Session::wake(std::int64_t passed) noexcept {
   });
 }
 
+void Session::rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept {
+  if (!rest_.rests()) return;
+  passed_by_ = passed;
+  // Whether the next forward shares this one's backward. That the model's outputs show.
+  contain("a gradient hook", [&] { shared_backward_.watch(outputs); });
+}
+
 // Of a step that is over as it should.
 void Session::judge_prediction(const StepReport& report) {
   const Bytes peak = report.peak_bytes;

@@ -45,7 +45,7 @@ class RestTest : public SessionTest {
       x = layer->forward(x);
       if (entered) handle_->leave_layer({x});
     }
-    if (rests && !throws_) handle_->rested(std::ssize(model_->layers));
+    if (rests && !throws_) handle_->rested(std::ssize(model_->layers), {x});
     if (hoards_) hoard_ = at::empty({1 << 20});
     torch::autograd::backward({x.pow(2).mean()});
     hoard_ = at::Tensor();

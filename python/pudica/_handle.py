@@ -218,6 +218,13 @@ class Handle(Messages):
             self._rest.give_up()
             self._failed("the rest of a step", error)
 
+    def _end_rest(self, output: Any) -> bool:
+        try:
+            return self._rest.end(output)
+        except Exception as error:  # noqa: BLE001
+            self._failed("the rest of a step", error)
+            return True
+
     def _read_shape(
         self, module: nn.Module, args: Any, kwargs: Any
     ) -> tuple[int, list[str], list[int]]:
@@ -239,8 +246,7 @@ class Handle(Messages):
             return
         self._opener = None
         self._take_guards()
-        if self._rest.rests:
-            self._rest.end(output)
+        if self._end_rest(output):
             self._say_compiled()
             return
         if self._open_layers:

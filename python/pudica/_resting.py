@@ -44,6 +44,7 @@ class Rest:
         self._place = 0  # in it
         self._passed = 0  # that would have been entered
         self._thread = 0
+        self._gives = False  # the model, an output
 
     def begin(self, native: Any, may_rest: bool, step: Any) -> None:
         """The native step has begun; it is like all others that `step` equals."""
@@ -73,13 +74,17 @@ class Rest:
         self.rests = False
         self._model = self._seen = None
 
-    def end(self, output: Any) -> None:
-        """The forward of a step that rests is over. With an exception torch gives no output; a
-        forward that gives none of itself has been through all layers."""
+    def end(self, output: Any) -> bool:
+        """The forward is over; whether it rested to the end. With an exception torch gives no
+        output: of a model that never gave one, what has been through all layers did not throw."""
+        self._gives = self._gives or output is not None
+        if not self.rests:
+            return False
         self.rests = False
         whole = self._seen is not None and self._place == len(self._seen)
-        if output is not None or whole:
+        if output is not None or (whole and not self._gives):
             self._native.rested(self._passed, tensors_in(output))
+        return True
 
     def looks_at(self, module: nn.Module, args: Any, kwargs: Any, *, entered: bool) -> None:
         """At a layer call that was not passed by."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import gc
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +13,6 @@ from torch import nn
 from training import AMPLE
 
 import pudica
-from pudica._resting import Anatomy
 
 LENGTHS = (64, 96, 128)
 Each = Callable[[Any, int], Any]
@@ -374,6 +370,54 @@ def test_arguments_that_cannot_be_looked_at_are_no_error() -> None:
     assert of.run(AMPLE).bits == of.plain()
 
 
+class Headless(budgets.Stack):
+    """Raises behind its layers."""
+
+    error: type[BaseException] | None = None
+
+    def forward(self, words: torch.Tensor) -> Any:
+        x = super().forward(words)
+        if self.error is not None:
+            raise self.error
+        return x
+
+
+def test_a_forward_that_throws_behind_its_layers_is_no_whole_one() -> None:
+    torch.manual_seed(0)
+    model: Any = Headless()
+    words = torch.zeros(4, 64, dtype=torch.long)
+    with pudica.attach(model, AMPLE, daemon=False) as handle:
+        for _ in range(12):
+            model(words).sum().backward()
+        before = handle.stats()
+        model.error = ValueError
+        with pytest.raises(ValueError):
+            model(words)
+        model.error = None
+        model(words).sum().backward()
+        now = handle.stats()
+    assert now["resting_steps"] > before["resting_steps"]
+    assert now["layer_calls"] - before["layer_calls"] == LAYERS, "of the step before it alone"
+
+
+class Unreadable(dict):  # type: ignore[type-arg]
+    def values(self) -> Any:
+        raise ValueError("not for you")
+
+
+def test_an_output_that_cannot_be_looked_at_is_no_error_of_the_loop() -> None:
+    class Giving(budgets.Stack):
+        def forward(self, words: torch.Tensor) -> Any:
+            return Unreadable(x=super().forward(words))
+
+    torch.manual_seed(0)
+    model = Giving()
+    with pudica.attach(model, AMPLE, daemon=False) as handle:
+        for _ in range(16):
+            model(torch.zeros(4, 64, dtype=torch.long))["x"].sum().backward()
+        assert handle.stats()["failures"] > 0
+
+
 def test_layers_that_were_not_reached_are_not_counted() -> None:
     torch.manual_seed(0)
     model: Any = Stumbling()
@@ -390,49 +434,3 @@ def test_layers_that_were_not_reached_are_not_counted() -> None:
         model(words).sum().backward()
         now = handle.stats()
         assert now["layer_calls"] - before["layer_calls"] < 3 * LAYERS
-
-
-# -- Anatomy -------------------------------------------------------------------------------------
-
-
-def changes() -> dict[str, Each]:
-    def put(model: Any, _: int) -> None:
-        model.layers[2].inner[0] = nn.Linear(32, 128)
-
-    def add(model: Any, _: int) -> None:
-        model.layers[2].inner[1].adapter = nn.Linear(2, 2)
-
-    def swap(model: Any, _: int) -> None:
-        model.layers[0], model.layers[1] = model.layers[1], model.layers[0]
-
-    return {
-        "a module put in another's place": put,
-        "a module in one that had none": add,
-        "two layers swapped": swap,
-        "one less": lambda model, _: model.layers.pop(-1),
-        "dropout off": lambda model, _: model.layers[3].inner[2].eval(),
-        "a parameter frozen": lambda model, _: model.layers[3].norm.bias.requires_grad_(False),
-        "a hook put on": lambda model, _: model.layers[3].norm.register_forward_hook(print),
-        "a parameter taken": lambda model, _: setattr(model.layers[3].norm, "bias", None),
-    }
-
-
-@pytest.mark.parametrize("change", changes())
-def test_anatomy_tells_a_changed_model(change: str) -> None:
-    model = budgets.Stack()
-    anatomy = Anatomy(model)
-    assert anatomy.is_of(model)
-    assert not anatomy.is_of(copy.deepcopy(model))
-    changes()[change](model, 0)
-    assert not anatomy.is_of(model)
-    assert Anatomy(model).is_of(model)
-
-
-def test_anatomy_keeps_nothing_alive() -> None:
-    model: Any = budgets.Stack()
-    anatomy = Anatomy(model)
-    left = [weakref.ref(model.layers[4]), weakref.ref(model.layers[4].norm.weight)]
-    del model.layers[4]
-    gc.collect()
-    assert [ref() for ref in left] == [None, None]
-    assert not anatomy.is_of(model)

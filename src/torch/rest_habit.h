@@ -32,6 +32,7 @@ class RestHabit {
              known->second.rests < kMostRests && layers != layers_of_.end() && !layers->second.vary;
     if (rests_) ++known->second.rests;
   }
+  [[nodiscard]] bool is_asked() const { return step_.has_value(); }
   // The step that has begun.
   [[nodiscard]] bool rests() const { return rests_; }
 

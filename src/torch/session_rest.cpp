@@ -55,6 +55,7 @@ void Session::rested(std::int64_t passed, const std::vector<at::Tensor>& outputs
 void Session::judge_prediction(const StepReport& report) {
   const Bytes peak = report.peak_bytes;
   held_predictions_.end(peak.count(), report.revocations == 0, report.rested);
+  if (!rest_.is_asked()) return;
   contain("the rest of a step", [&] {
     const bool held = report.revocations == 0 && report.plan &&
                       HeldPredictions::holds(*report.plan, peak.count());

@@ -80,7 +80,7 @@ def main(out, revision_file, asked):
         result["bits"] = bits["cases"]
     if (card := read(out / "card.json")) is not None:
         result["card"] = {"clock": card["clock"],
-                          **{cell["model"]: cell for cell in card["cells"]}}
+                          **{cell["name"]: cell for cell in card["cells"]}}
     file = out / "result.json"
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"gpu_check: {file}")

@@ -86,6 +86,7 @@ void CudaMeter::reset_peak() {
   peak_.store(in_use_.load());
   reserved_peak_.store(reserved_.load());
   gap_at_cap_.store(0);
+  squeezes_.store(0);
   active_peak_.store(0);
   pinned_peak_.store(pinned_.load());
   sample();
@@ -110,6 +111,7 @@ std::optional<CacheBytes> CudaMeter::cache_bytes() const {
   out.active_peak_bytes = std::max(active_peak_.load(), peak_.load());
   out.gap_bytes = std::max(at_peak, gap_at_cap_.load());
   out.reached_cap = gap_at_cap_.load() > 0;
+  out.squeezes = squeezes_.load();
   out.page_bytes = page_bytes();
   return out;
 }
@@ -182,6 +184,7 @@ void CudaMeter::trace(const caching::TraceEntry& entry) {
     case caching::TraceEntry::SEGMENT_FREE:
     case caching::TraceEntry::SEGMENT_UNMAP:
       reserved_.fetch_sub(static_cast<std::int64_t>(entry.size_));
+      given_back_.fetch_add(static_cast<std::int64_t>(entry.size_));
       repin([&](PinnedPages& pages) {
         pages.release(entry.addr_, static_cast<std::int64_t>(entry.size_));
       });

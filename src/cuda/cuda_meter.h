@@ -77,8 +77,10 @@ class CudaMeter final : public Meter {
       const Lifted lifted(*this);
       return allocate();
     }
+    const std::int64_t given_back = given_back_.load();
     try {
       auto block = allocate();
+      if (given_back_.load() != given_back) squeezes_.fetch_add(1);
       sample();
       return block;
     } catch (const c10::OutOfMemoryError&) {
@@ -169,6 +171,8 @@ class CudaMeter final : public Meter {
   std::atomic<std::int64_t> pinned_{0};
   std::atomic<std::int64_t> pinned_peak_{0};
   std::atomic<std::int64_t> gap_at_cap_{0};
+  std::atomic<std::int64_t> given_back_{0};  // to the device, ever
+  std::atomic<std::int64_t> squeezes_{0};
   std::atomic<std::int64_t> cap_{0};
   std::atomic<std::int64_t> limit_{0};  // what torch is told, so that the cap holds
   std::atomic<bool> refuse_{false};

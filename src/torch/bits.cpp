@@ -154,11 +154,22 @@ void unpack4(const std::uint64_t* in, std::int64_t n, std::uint32_t value, std::
   unpack(in, n, value, out);
 }
 
+// 0: there is none.
 template <typename Word>
 Word first_not_zero(const Word* in, std::int64_t count) {
   const Word* const end = in + count;
   const Word* const found = std::find_if(in, end, [](Word word) { return word != 0; });
-  return found == end ? Word{1} : *found;
+  return found == end ? Word{0} : *found;
+}
+
+// Sets the value; false: there are two beside 0.
+template <typename Word>
+bool pack_all(const c10::Storage& storage, Bits& bits, std::uint64_t* out) {
+  const auto* const in = static_cast<const Word*>(storage.data());
+  const std::int64_t count = bits.bytes / bits.item_bytes;
+  const Word value = first_not_zero(in, count);
+  bits.value = value;
+  return pack(in, count, value == 0 ? Word{1} : value, out);
 }
 
 c10::Storage new_storage(std::int64_t bytes) {
@@ -173,14 +184,15 @@ BitsOfDevice& cuda_bits() {
 
 }  // namespace
 
-std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_bytes) {
+std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_bytes,
+                                Contents contents) {
   const auto bytes = static_cast<std::int64_t>(storage.nbytes());
   if (bytes == 0 || storage.data() == nullptr) return std::nullopt;
   if ((item_bytes != 1 && item_bytes != 2 && item_bytes != 4) || bytes % item_bytes != 0) {
     return std::nullopt;
   }
   if (storage.device().is_cuda() && cuda_bits().encode != nullptr) {
-    return cuda_bits().encode(storage, item_bytes);
+    return cuda_bits().encode(storage, item_bytes, contents);
   }
   if (!storage.device().is_cpu()) return std::nullopt;
   const std::int64_t count = bytes / item_bytes;
@@ -189,20 +201,9 @@ std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_b
   bits.item_bytes = item_bytes;
   bits.packed = at::empty({(count + kBlock - 1) / kBlock}, at::TensorOptions().dtype(at::kLong));
   auto* const out = static_cast<std::uint64_t*>(bits.packed.data_ptr());
-  bool exact = false;
-  if (item_bytes == 4) {
-    const auto* const in = static_cast<const std::uint32_t*>(storage.data());
-    bits.value = first_not_zero(in, count);
-    exact = pack(in, count, bits.value, out);
-  } else if (item_bytes == 2) {
-    const auto* const in = static_cast<const std::uint16_t*>(storage.data());
-    bits.value = first_not_zero(in, count);
-    exact = pack(in, count, static_cast<std::uint16_t>(bits.value), out);
-  } else {
-    const auto* const in = static_cast<const std::uint8_t*>(storage.data());
-    bits.value = first_not_zero(in, count);
-    exact = pack(in, count, static_cast<std::uint8_t>(bits.value), out);
-  }
+  const bool exact = item_bytes == 4   ? pack_all<std::uint32_t>(storage, bits, out)
+                     : item_bytes == 2 ? pack_all<std::uint16_t>(storage, bits, out)
+                                       : pack_all<std::uint8_t>(storage, bits, out);
   if (!exact) return std::nullopt;
   return bits;
 }

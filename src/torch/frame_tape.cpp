@@ -64,7 +64,7 @@ void Frame::pack_bits(const std::vector<std::uint32_t>& slots, std::vector<c10::
     packed[storage] = stored.bits.has_value();
     if (stored.bits || stored.external || stored.escapes || stored.saved_early) continue;
     if (!bytes_of[storage]) continue;
-    stored.bits = encode_bits(bytes_of[storage], stored.item_bytes);
+    stored.bits = encode_bits(bytes_of[storage], stored.item_bytes, stored.contents());
     packed[storage] = stored.bits.has_value();
   }
 }

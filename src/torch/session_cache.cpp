@@ -70,6 +70,8 @@ void Session::report_cache(StepReport& report) {
   }
   reached_cap_ = cache->reached_cap;
   gap_.note(cache->gap_bytes, meter_.peak_bytes(), meter_.cap_bytes());
+  gap_.note_squeeze(cache->squeezes > 0, meter_.cap_bytes(), cache->page_bytes);
+  if (report.plan && !report.plan->feasible) gap_.give_up_comfort();
   gap_.note_reserved(cache->reserved_peak_bytes, reserved_before_, meter_.peak_bytes());
   advise(*cache);
 }

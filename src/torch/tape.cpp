@@ -27,6 +27,22 @@ at::Tensor without_storage(const at::Tensor& tensor) {
   return at::Tensor(std::move(shell));
 }
 
+bool is_bool(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBool; }
+
+// Torch's kernels write true and false as 1 and 0. What they are given may have other bytes (a view
+// of another type): an operator that is handed truth values may hand them on.
+bool computes_truth_values(const Tape::Entry& entry, const at::Tensor& result) {
+  if (!is_bool(result) || entry.facts->foreign || entry.facts->makes_empty) return false;
+  if (result.storage().nbytes() != static_cast<std::size_t>(result.numel())) return false;
+  bool is_given_some = false;
+  for (const c10::IValue& argument : entry.arguments) {
+    each_tensor(argument, [&](const at::Tensor& tensor) {
+      is_given_some = is_given_some || is_bool(tensor);
+    });
+  }
+  return !is_given_some;
+}
+
 }  // namespace
 
 Tape::Tape(c10::Device device, bool timed, HostClock clock)
@@ -120,6 +136,7 @@ void Tape::note_results(std::int32_t entry, const torch::jit::Stack& stack, std:
       stored.writers.push_back(single ? entry : kNone);
       stored.strange = !single;
       if (!single) return;
+      stored.truth_values = computes_truth_values(entries_[index(entry)], tensor);
       entries_[index(entry)].outputs.push_back({static_cast<std::uint16_t>(result - base), made});
       matters = true;
     });

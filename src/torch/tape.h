@@ -87,6 +87,7 @@ class Tape final : public OperatorObserver {
     bool parameter = false;             // external, needs a gradient, and is no argument
     bool escapes = false;               // an output of the layer
     bool strange = false;               // made in a way that cannot be repeated
+    bool truth_values = false;          // made as bytes that are 0 or 1 each
     bool pinned = false;                // the forward's own bytes are there
     std::vector<std::int32_t> writers;  // entry by version; kNone: not recorded
     std::int32_t version = 0;
@@ -100,6 +101,10 @@ class Tape final : public OperatorObserver {
     std::optional<Bits> bits;  // its final bytes
 
     [[nodiscard]] const c10::Storage& forwards_own() const { return set_aside ? set_aside : live; }
+    // At its final version: what was written into it later may be anything.
+    [[nodiscard]] Contents contents() const {
+      return truth_values && version == 0 ? Contents::kTruthValues : Contents::kAny;
+    }
     void let_go_live();  // back to the forward's own bytes, or to none
     // While recording:
     std::optional<Bits> bits_when_saved;  // where the call is collected

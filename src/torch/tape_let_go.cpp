@@ -163,7 +163,7 @@ bool Tape::let_go_as_bits(std::int32_t storage) {
   Stored& stored = stored_[index(storage)];
   if (!follows() || stored.external || stored.saved_early) return false;
   const c10::Storage bytes(stored.alive.lock());
-  stored.bits = encode_bits(bytes, stored.item_bytes);
+  stored.bits = encode_bits(bytes, stored.item_bytes, stored.contents());
   if (!stored.bits) return false;
   stored.live = c10::Storage();
   stored.live_version = kNone;

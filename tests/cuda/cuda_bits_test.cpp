@@ -18,10 +18,10 @@ at::Tensor noise(std::int64_t count, at::ScalarType type) {
   return at::empty({count}, type).bernoulli_(0.9).div_(0.9);
 }
 
-void expect_round_trip(const at::Tensor& host) {
+void expect_round_trip(const at::Tensor& host, hooks::Contents contents = hooks::Contents::kAny) {
   const auto item_bytes = static_cast<std::int64_t>(host.element_size());
   const at::Tensor there = host.to(at::kCUDA);
-  const auto bits = encode_bits(there.storage(), item_bytes);
+  const auto bits = encode_bits(there.storage(), item_bytes, contents);
   ASSERT_TRUE(bits.has_value()) << host.numel();
   const auto expected = encode_bits(host.storage(), item_bytes);
   ASSERT_TRUE(expected.has_value());
@@ -40,6 +40,7 @@ TEST_F(CudaTest, BitsGiveTwoValuedTensorsBack) {
     expect_round_trip(noise(count, at::kFloat));
     expect_round_trip(noise(count, at::kBFloat16));
     expect_round_trip(at::empty({count}, at::kBool).bernoulli_(0.5));
+    expect_round_trip(at::empty({count}, at::kBool).bernoulli_(0.5), hooks::Contents::kTruthValues);
     expect_round_trip(at::full({count}, -3.5));
   }
   expect_round_trip(at::full({70}, -0.0));
@@ -47,6 +48,17 @@ TEST_F(CudaTest, BitsGiveTwoValuedTensorsBack) {
   const auto bits = encode_bits(at::zeros({1000}).to(device_).storage(), 4);
   ASSERT_TRUE(bits.has_value());
   EXPECT_EQ(bits->packed.narrow(0, 0, 16).cpu().count_nonzero().item<std::int64_t>(), 0);
+}
+
+// The device's answer would be that there is no value but 0.
+TEST_F(CudaTest, BitsOfTruthValuesAreNotWaitedFor) {
+  const at::Tensor none = at::zeros({100'003}, at::kBool).to(device_);
+  const auto asked = encode_bits(none.storage(), 1);
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_EQ(asked->value, 0U);
+  const auto known = encode_bits(none.storage(), 1, hooks::Contents::kTruthValues);
+  ASSERT_TRUE(known.has_value());
+  EXPECT_EQ(known->value, 1U);
 }
 
 TEST_F(CudaTest, BitsRefuseAThirdValueWhereverItStands) {

@@ -192,6 +192,21 @@ TEST_F(CudaBudgetTest, PagesOfExpandableSegmentsStayUnderTheCapToo) {
   }
 }
 
+// Its free blocks lie apart: all of them go back before one that is larger can be made.
+TEST_F(CudaBudgetTest, KnowsWhereTheCacheCouldNotServe) {
+  const std::int64_t before = reserved();
+  meter_->set_cap(before + 396 * kMiB, /*refuse=*/true);
+  if (meter_->cache_bytes()->page_bytes == 0) GTEST_SKIP() << "segments have fixed sizes here";
+  for (int i = 0; i < 4; ++i) held_.push_back(bytes(80 * kMiB));
+  held_[0] = held_[2] = at::Tensor();
+  const at::Tensor served = bytes(60 * kMiB);
+  EXPECT_EQ(meter_->cache_bytes()->squeezes, 0);
+  held_[0] = bytes(150 * kMiB);
+  EXPECT_EQ(meter_->cache_bytes()->squeezes, 1);
+  meter_->reset_peak();
+  EXPECT_EQ(meter_->cache_bytes()->squeezes, 0);
+}
+
 // A block anywhere in a page, or in a segment of a fixed size, holds all of it.
 TEST_F(CudaBudgetTest, TheGapIsWhatCannotBeGivenBack) {
   set_cap(400, /*refuse=*/true);

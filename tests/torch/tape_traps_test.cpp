@@ -203,5 +203,69 @@ TEST(TapeTraps, RecurrentLayersAskWhetherGradientsAreEnabled) {
       weights);
 }
 
+// A CUDA device need not be asked whether a mask has two values where its operator says so.
+TEST(TapeTraps, TruthValuesAreKnownByTheOperatorThatMadeThem) {
+  if (!hooks::tape_available()) GTEST_SKIP() << "operators do not reach the tape here";
+  const at::Tensor x = at::randn({4, 9});
+  const at::Tensor bytes = at::full({4, 9}, 2, at::kByte);
+  const auto contents_of = [](const std::function<at::Tensor()>& make) {
+    hooks::Tape tape(at::kCPU, /*timed=*/false);
+    at::Tensor made;
+    {
+      const hooks::TapeGuard guard(&tape);
+      made = make();
+    }
+    return tape.stored()[static_cast<std::size_t>(tape.slot(made))].contents();
+  };
+  const auto known = hooks::Contents::kTruthValues;
+  EXPECT_EQ(contents_of([&] { return std::get<1>(at::native_dropout(x, 0.1, true)); }), known);
+  EXPECT_EQ(contents_of([&] { return x.gt(0); }), known);
+  EXPECT_EQ(contents_of([&] { return bytes.to(at::kBool); }), known);
+  const auto any = hooks::Contents::kAny;
+  EXPECT_EQ(contents_of([&] { return bytes.view(at::kBool).clone(); }), any) << "has twos";
+  EXPECT_EQ(contents_of([&] { return bytes.view(at::kBool); }), any);
+  EXPECT_EQ(contents_of([&] { return at::empty_like(x, at::kBool); }), any);
+  EXPECT_EQ(contents_of([&] { return x.mul(2); }), any);
+  EXPECT_EQ(contents_of([&] { return x.gt(0).logical_or_(bytes.view(at::kBool)); }), any);
+  const auto written_as_bytes = [&] {
+    at::Tensor made = x.gt(0);
+    made.view(at::kByte).copy_(bytes);
+    return made;
+  };
+  EXPECT_EQ(contents_of(written_as_bytes), any);
+}
+
+// Noise that is one number while the layer is looked at (a gate that is still shut) has more values
+// later: it would be planned as bits and stay as it is.
+TEST(TapeTraps, OneValueIsNoEvidenceOfTwo) {
+  hooks::cpu_meter();
+  hooks::install_engine();
+  const auto packed = [](double deviation, double mean = 0) {
+    const auto tapes = std::make_shared<hooks::ClassTapes>();
+    const at::Tensor x = at::randn({256, 256}).requires_grad_(true);
+    const auto noisy = [&](const std::vector<at::Tensor>& in) {
+      const at::Tensor noise = deviation < 0
+                                   ? at::bernoulli(at::full_like(in[0].detach(), 0.5))
+                                   : at::normal(at::full_like(in[0].detach(), mean), deviation);
+      return std::vector<at::Tensor>{at::gelu(in[0] * noise)};
+    };
+    while (tapes->wants_collection()) {
+      const auto frame = hooks::Frame::make({.tapes = tapes});
+      const at::Tensor out = frame->run_part(noisy, {x * 1.0}, {})[0];
+      frame->finish();
+      torch::autograd::backward({out.sum()});
+    }
+    std::size_t count = 0;
+    EXPECT_NE(tapes->menu(), nullptr);
+    if (!tapes->menu()) return count;
+    for (const auto& step : tapes->menu()->steps) count += step.packed.size();
+    return count;
+  };
+  EXPECT_GT(packed(-1), 0U) << "as bits: zeros and ones";
+  EXPECT_EQ(packed(1), 0U) << "many values";
+  EXPECT_EQ(packed(0), 0U) << "zeros";
+  EXPECT_EQ(packed(0, 1), 0U) << "ones";
+}
+
 }  // namespace
 }  // namespace pudica::testing

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -51,6 +52,9 @@ std::optional<Bits> encode(const c10::Storage& storage, std::int64_t item_bytes,
   launch_pack(storage.data(), {count, item_bytes}, out, found_there,
               c10::cuda::getCurrentCUDAStream());
   if (contents == Contents::kTruthValues) {
+    // Nobody waits: memory of another stream's must not be used again before this one has read it.
+    c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(),
+                                                  c10::cuda::getCurrentCUDAStream());
     bits.value = 1;
     return bits;
   }

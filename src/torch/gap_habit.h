@@ -1,8 +1,5 @@
 // GapHabit: how much of a budget on reserved bytes a caching allocator takes for itself: what
-// blocks have beyond their size, holes between them, and what it had better have beside them so
-// that its cache serves. A step whose cache does not, though all of it would fit, waits for its
-// device until that is idle: with no more than the holes left free, a tenth of the step's time (an
-// H200, BERT-base at 96 rows, .4 of the range), where a thirtieth of the budget costs a hundredth.
+// blocks have beyond their size, and holes between them.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +13,7 @@ namespace pudica::hooks {
 class GapHabit {
  public:
   // To be left free: no plan may have more than the budget less this in use.
-  [[nodiscard]] std::int64_t bytes() const { return left_free_ + comfort_; }
+  [[nodiscard]] std::int64_t bytes() const { return left_free_; }
 
   // What a step will have reserved at most, if `peak_bytes` of it will be in use: what it has when
   // it begins, or as much beyond its peak as the last one that had to ask for more.
@@ -48,28 +45,6 @@ class GapHabit {
     return left_free_ > cap_bytes / kUsualShareOfPages;
   }
 
-  // Of a step that ended: whether it waited for what it had freed itself. Of segments that do not
-  // grow by pages nothing is learned: their holes are in the way whatever is left free.
-  void note_squeeze(bool squeezed, std::int64_t cap_bytes, std::int64_t page_bytes) {
-    if (cap_bytes <= 0 || page_bytes <= 0) {
-      comfort_ = 0;
-      return;
-    }
-    const std::int64_t part = std::max<std::int64_t>(1, cap_bytes / kParts);
-    if (squeezed) {
-      if (tried_less_) patience_ = std::min(2 * patience_, kMostComfortable);
-      tried_less_ = false;
-      unsqueezed_ = 0;
-      comfort_ = std::min(comfort_ + 2 * part, cap_bytes / kUsualShareOfPages);
-    } else if (comfort_ > 0 && ++unsqueezed_ >= patience_) {
-      tried_less_ = true;
-      unsqueezed_ = 0;
-      comfort_ = std::max<std::int64_t>(0, comfort_ - part);
-    }
-  }
-  // No plan is within the budget less that: it is better to wait than not to fit.
-  void give_up_comfort() { comfort_ = 0; }
-
   // Of a step that ended. Only one that came near the cap tells what the allocator could not give
   // back; while none does, less and less is left free, until one does again.
   void note(std::int64_t gap_bytes, std::int64_t peak_bytes, std::int64_t cap_bytes) {
@@ -90,8 +65,6 @@ class GapHabit {
   static constexpr std::int64_t kNear = 8;
   static constexpr std::int64_t kPatience = 8;
   static constexpr std::int64_t kParts = 256;
-  static constexpr std::int64_t kComfortable = 32;  // steps until less is tried
-  static constexpr std::int64_t kMostComfortable = 1024;
   // Seen in training with varying lengths: segments of fixed sizes leave holes that no block fits
   // in, pages of one segment hardly any.
   static std::int64_t usual(std::int64_t cap_bytes, std::int64_t page_bytes) {
@@ -106,10 +79,6 @@ class GapHabit {
   std::int64_t quiet_ = 0;
   std::int64_t beyond_peak_ = 0;
   std::int64_t left_free_ = 0;
-  std::int64_t comfort_ = 0;
-  std::int64_t unsqueezed_ = 0;
-  std::int64_t patience_ = kComfortable;
-  bool tried_less_ = false;
 };
 
 }  // namespace pudica::hooks

@@ -191,10 +191,10 @@ class MenuFinder {
       const HostInstant begin = tape_.clock().now();
       const auto bits = encode_bits(call_.bytes_of[storage], stored.item_bytes);
       if (!bits) continue;
-      if (stored.contents() != Contents::kTruthValues && !has_both_values(*bits)) continue;
       decode_bits(*bits);
       synchronize(device);
       const HostInstant end = tape_.clock().now();
+      if (stored.contents() != Contents::kTruthValues && !has_both_values(*bits)) continue;
       packed_seconds_ += device.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
       packed_.push_back(slot);
       const auto& then = stored.bits_when_saved;

@@ -43,7 +43,8 @@ struct CacheBytes {
   // and holes between them. Measured where the peak was, and where the cap was reached.
   std::int64_t gap_bytes = 0;
   bool reached_cap = false;  // with nothing left to give up, or by an allocation that failed
-  // Allocations for which the allocator gave back what it had cached, having waited for the device.
+  // Allocations that succeeded once the allocator had given back what it had cached, for which it
+  // waits until the device is idle.
   std::int64_t squeezes = 0;
   // > 0: segments grow and shrink by pages of so many bytes. Holes hardly matter then, and one page
   // of the cap is never used: the allocator maps whole ones.

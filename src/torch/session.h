@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pudica/torch.h"
+#include "torch/cache_comfort.h"
 #include "torch/device_share.h"
 #include "torch/frame.h"
 #include "torch/gap_habit.h"
@@ -226,6 +227,7 @@ class Session final : public Handle {
   [[nodiscard]] Bytes left_free_bytes() const;
   void report_cache(StepReport& report);
   void tell_refusals();
+  void note_comfort(const StepReport& report, const CacheBytes& cache);
   void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
   // Of the step under way, whose structure is `structure`.
@@ -297,6 +299,7 @@ class Session final : public Handle {
   // need not count them.
   bool held_returns_ = false;
   GapHabit gap_;
+  CacheComfort comfort_;
   SharedBackward shared_backward_;
   std::int32_t next_layer_ = 0;  // of frames: those of forwards that wait have other numbers
   StepClaim claim_;              // true: another model's step on this device began meanwhile

@@ -28,11 +28,13 @@ void Session::prepare_cache() {
   reserved_before_ = meter_.cache_bytes()->reserved_bytes;
 }
 
-// Of the budget, for what the allocator cannot use or give back.
+// Of the budget, for what the allocator cannot use or give back, and for its cache.
 Bytes Session::left_free_bytes() const {
   const auto cache = meter_.cache_bytes();
   if (!cache || options_.budget_bytes <= Bytes(0)) return Bytes(0);
-  return Bytes(std::min(gap_.bytes() + cache->page_bytes, options_.budget_bytes.count() / 2));
+  const std::int64_t budget = options_.budget_bytes.count();
+  const std::int64_t comfort = cache->page_bytes > 0 ? comfort_.bytes(budget) : 0;
+  return Bytes(std::min(gap_.bytes() + cache->page_bytes + comfort, budget / 2));
 }
 
 void Session::advise(const CacheBytes& cache) {
@@ -70,10 +72,23 @@ void Session::report_cache(StepReport& report) {
   }
   reached_cap_ = cache->reached_cap;
   gap_.note(cache->gap_bytes, meter_.peak_bytes(), meter_.cap_bytes());
-  gap_.note_squeeze(cache->squeezes > 0, meter_.cap_bytes(), cache->page_bytes);
-  if (report.plan && !report.plan->feasible) gap_.give_up_comfort();
   gap_.note_reserved(cache->reserved_peak_bytes, reserved_before_, meter_.peak_bytes());
+  note_comfort(report, *cache);
   advise(*cache);
+}
+
+// A step that was not as planned is squeezed for reasons of its own, and segments that do not grow
+// by pages have holes that are in the way whatever is left free.
+void Session::note_comfort(const StepReport& report, const CacheBytes& cache) {
+  const Plan* const plan = report.plan.get();
+  if (cache.page_bytes == 0 || plan == nullptr || !plan->predicts_peak()) return;
+  if (call_failed_ || report.revocations > 0 || options_.budget_bytes <= Bytes(0)) return;
+  if (plan->feasible) {
+    comfort_.note(cache.squeezes > 0);
+  } else {
+    comfort_.note_misfit((plan->predicted_peak_bytes - context_.budget_bytes).count(),
+                         options_.budget_bytes.count());
+  }
 }
 
 }  // namespace pudica::hooks

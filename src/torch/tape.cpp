@@ -29,10 +29,9 @@ at::Tensor without_storage(const at::Tensor& tensor) {
 
 bool is_bool(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBool; }
 
-// Torch's kernels write true and false as 1 and 0. What they are given may have other bytes (a view
-// of another type): an operator that is handed truth values may hand them on.
+// Bools that it is given may have other bytes (a view of another type), and be copied.
 bool computes_truth_values(const Tape::Entry& entry, const at::Tensor& result) {
-  if (!is_bool(result) || entry.facts->foreign || entry.facts->makes_empty) return false;
+  if (!is_bool(result) || !entry.facts->makes_truth_values) return false;
   if (result.storage().nbytes() != static_cast<std::size_t>(result.numel())) return false;
   bool is_given_some = false;
   for (const c10::IValue& argument : entry.arguments) {

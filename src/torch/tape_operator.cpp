@@ -1,5 +1,7 @@
 #include "torch/tape_operator.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -17,6 +19,13 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
+// What layers make their masks with. Others may hand on bytes that they are given.
+bool makes_truth_values(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kNames{
+      "native_dropout", "_to_copy", "eq", "ne", "lt", "le", "gt", "ge"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
+
 OperatorFacts read_facts(const c10::FunctionSchema& schema) {
   constexpr std::string_view kOwn = "aten::";
   OperatorFacts facts;
@@ -31,6 +40,7 @@ OperatorFacts read_facts(const c10::FunctionSchema& schema) {
   const bool own = facts.name.starts_with(kOwn);
   if (own) facts.name = facts.name.substr(kOwn.size());
   facts.makes_empty = facts.name.starts_with("empty") || facts.name.starts_with("new_empty");
+  facts.makes_truth_values = own && makes_truth_values(facts.name);
   facts.foreign = !own || schema.is_vararg() || schema.is_varret();
   // Batch norm writes its running statistics although its schema does not say so.
   facts.not_repeatable = facts.foreign || facts.name == "set_" || facts.name == "resize_" ||

@@ -83,6 +83,41 @@ def test_what_is_reserved_stays_within_the_budget(mode, dropout, allocator):
     assert seen["fraction"] == 1, "the user's own limit is back"
 
 
+SERVED = """
+import ctypes
+from pudica._emulated import counter
+reads = counter("reads", ctypes.c_uint64)
+model = encoder(0.1)
+optimizer = torch.optim.AdamW(model.parameters())
+with operator_seconds():
+    handle = pudica.attach(model, budget=3 << 30, policy=sys.argv[1])
+random.seed(4)
+for number in range(60):
+    if number == 20:
+        read, waited = reads(), torch.cuda.memory_stats()["num_alloc_retries"]
+    step(model, optimizer, random.choice([320, 384, 448]))
+stats = handle.stats()
+print(json.dumps({"reads": reads() - read, "stats": stats,
+                  "waits": torch.cuda.memory_stats()["num_alloc_retries"] - waited,
+                  "modes": [mode for plan in handle.plans() for mode in plan["plan"]["modes"]]}))
+"""
+
+
+def test_planned_steps_wait_for_nothing():
+    """Neither for what a mask holds, nor, but rarely, for a cache that does not serve."""
+    seen = said(SERVED, "pudica", PUDICA_EMULATED_CARD="A100-40")
+    assert any(mode.startswith("selective") for mode in seen["modes"]), "masks are held as bits"
+    assert seen["reads"] == 0
+    assert seen["waits"] <= 4
+    assert seen["stats"]["overruns"] == seen["stats"]["failures"] == 0
+
+
+def test_masks_that_are_packed_as_a_layer_ends_are_not_asked_for_either():
+    seen = said(SERVED, "dtr", PUDICA_EMULATED_CARD="A100-40")
+    assert seen["stats"]["recomputed_calls"] > 0
+    assert seen["reads"] == 0
+
+
 @pytest.mark.parametrize(("words", "allocator", "expandable"), [
     ("", "", True),
     ("", "max_split_size_mb:200", True),

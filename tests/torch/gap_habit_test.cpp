@@ -55,38 +55,6 @@ TEST(GapHabit, DoubtsWhereHolesMayTakeAPlanOverTheCap) {
   EXPECT_TRUE(habit.is_dear(kCap));
 }
 
-TEST(GapHabit, LeavesMoreFreeWhereTheCacheDoesNotServe) {
-  hooks::GapHabit habit;
-  habit.note(1000, 24000, kCap);
-  habit.note_squeeze(true, kCap, /*page_bytes=*/100);
-  EXPECT_EQ(habit.bytes(), 1200);
-  for (int i = 0; i < 50; ++i) habit.note_squeeze(true, kCap, 100);
-  EXPECT_EQ(habit.bytes(), 1000 + kCap / 32) << "no more than a thirtieth";
-  habit.give_up_comfort();
-  EXPECT_EQ(habit.bytes(), 1000);
-  habit.note_squeeze(true, kCap, /*page_bytes=*/0);
-  EXPECT_EQ(habit.bytes(), 1000) << "segments of fixed sizes";
-}
-
-TEST(GapHabit, TriesLessFreeEverMoreRarelyWhereItIsMissed) {
-  hooks::GapHabit habit;
-  habit.note_squeeze(true, kCap, 100);
-  const auto steps_until_less = [&habit] {
-    const std::int64_t before = habit.bytes();
-    int steps = 0;
-    for (; habit.bytes() == before && steps < 5000; ++steps) habit.note_squeeze(false, kCap, 100);
-    return steps;
-  };
-  const int first = steps_until_less();
-  EXPECT_EQ(habit.bytes(), 100);
-  habit.note_squeeze(true, kCap, 100);
-  EXPECT_EQ(steps_until_less(), 2 * first) << "it was missed";
-  habit.note_squeeze(true, kCap, 100);
-  habit.note_squeeze(true, kCap, 100);
-  EXPECT_EQ(steps_until_less(), 4 * first) << "once for both: the second is none of its";
-  EXPECT_EQ(steps_until_less(), 4 * first) << "it was not missed";
-}
-
 TEST(GapHabit, WithoutABudgetNothingIsLeftFree) {
   hooks::GapHabit habit;
   habit.note(500, 20000, 0);

@@ -222,7 +222,7 @@ TEST(TapeTraps, TruthValuesAreKnownByTheOperatorThatMadeThem) {
   EXPECT_EQ(contents_of([&] { return x.gt(0); }), known);
   EXPECT_EQ(contents_of([&] { return bytes.to(at::kBool); }), known);
   const auto any = hooks::Contents::kAny;
-  EXPECT_EQ(contents_of([&] { return bytes.view(at::kBool).clone(); }), any) << "has twos";
+  EXPECT_EQ(contents_of([&] { return bytes.view(at::kBool).clone(); }), any);
   EXPECT_EQ(contents_of([&] { return bytes.view(at::kBool); }), any);
   EXPECT_EQ(contents_of([&] { return at::empty_like(x, at::kBool); }), any);
   EXPECT_EQ(contents_of([&] { return x.mul(2); }), any);

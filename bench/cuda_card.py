@@ -225,13 +225,13 @@ def main():
     result = {"schema": "pudica.bench/1", "benchmark": "cuda_card",
               **origin(["bench/cuda_card.py", *sys.argv[1:]], options.seed, "transformers"),
               "clock": "wall clock of turns, synchronized at their end", "cells": []}
-    for cell in CELLS:
-        if cell["name"] in wanted:
-            result["cells"].append(measure(cell, options))
-            say(result["cells"][-1])
-            sys.stdout.flush()
-            if options.json:  # a card may be taken away
-                options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    cells = {cell["name"]: cell for cell in CELLS}
+    for name in wanted:  # in the order that was asked for: a card may be taken away
+        result["cells"].append(measure(cells[name], options))
+        say(result["cells"][-1])
+        sys.stdout.flush()
+        if options.json:
+            options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if faults := [f"{cell['name']}: {fault}" for cell in result["cells"]
                   for fault in faults_of(cell)]:
         sys.exit("cuda_card: " + "; ".join(faults))

@@ -5,7 +5,10 @@
 #include <immintrin.h>
 #endif
 
+#include <ATen/Tensor.h>
+#include <ATen/ops/all.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eq.h>
 
 namespace pudica::hooks {
 namespace {
@@ -206,6 +209,11 @@ std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_b
                                        : pack_all<std::uint8_t>(storage, bits, out);
   if (!exact) return std::nullopt;
   return bits;
+}
+
+bool has_both_values(const Bits& bits) {
+  const at::Tensor words = bits.packed.narrow(0, 0, bits.bytes / bits.item_bytes / kBlock);
+  return bits.value != 0 && !words.eq(-1).all().item<bool>();
 }
 
 c10::Storage decode_bits(const Bits& bits) {

@@ -30,6 +30,10 @@ enum class Contents : std::uint8_t {
 std::optional<Bits> encode_bits(const c10::Storage& storage, std::int64_t item_bytes,
                                 Contents contents = Contents::kAny);
 
+// Whether both values are there (in all whole words): one alone is no evidence that there will be
+// no third in another call. A device is waited for.
+bool has_both_values(const Bits& bits);
+
 // A new storage with the same bytes, on the device of the packed ones.
 c10::Storage decode_bits(const Bits& bits);
 

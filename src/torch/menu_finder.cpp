@@ -27,14 +27,6 @@ struct Candidate {
   std::int64_t bytes = 0;
 };
 
-// One value alone is no evidence that there will be no third in another call.
-bool has_both_values(const Bits& bits) {
-  constexpr std::int64_t kWordElements = 64;
-  const std::int64_t whole_words = bits.bytes / bits.item_bytes / kWordElements;
-  const at::Tensor words = bits.packed.narrow(0, 0, whole_words);
-  return bits.value != 0 && !words.eq(-1).all().item<bool>();
-}
-
 class MenuFinder {
  public:
   MenuFinder(const Collection& call, const MenuRules& rules)
@@ -194,7 +186,7 @@ class MenuFinder {
       decode_bits(*bits);
       synchronize(device);
       const HostInstant end = tape_.clock().now();
-      if (stored.contents() != Contents::kTruthValues && !has_both_values(*bits)) continue;
+      if (stored.contents() == Contents::kAny && !has_both_values(*bits)) continue;
       packed_seconds_ += device.is_cpu() ? end.seconds_since(begin) : end.passed_since(begin);
       packed_.push_back(slot);
       const auto& then = stored.bits_when_saved;

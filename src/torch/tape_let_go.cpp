@@ -43,6 +43,8 @@ void Tape::note_bits(std::int32_t storage) {
   if (stored.external || stored.slots != 1) return;
   const FlagGuard searching(this_thread_is_searching());
   stored.bits_when_saved = encode_bits(c10::Storage(stored.alive.lock()), stored.item_bytes);
+  if (!stored.bits_when_saved || stored.contents() == Contents::kTruthValues) return;
+  if (!has_both_values(*stored.bits_when_saved)) stored.bits_when_saved.reset();
 }
 
 void Tape::check_sequence() {

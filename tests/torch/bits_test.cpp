@@ -52,6 +52,21 @@ TEST(Bits, NegativeZeroIsAValueOfItsOwn) {
   expect_round_trip(at::full({70}, std::numeric_limits<double>::quiet_NaN()));
 }
 
+TEST(Bits, TellWhetherBothValuesAreThere) {
+  const auto both = [](const at::Tensor& tensor) {
+    return has_both_values(encode_bits(tensor.storage(), tensor.element_size()).value());
+  };
+  at::Tensor tensor = at::zeros({1000});
+  EXPECT_FALSE(both(tensor));
+  tensor[900] = 0.5;
+  EXPECT_TRUE(both(tensor));
+  tensor.fill_(0.5);
+  EXPECT_FALSE(both(tensor));
+  tensor[3] = 0;
+  EXPECT_TRUE(both(tensor));
+  EXPECT_FALSE(both(at::full({7}, true))) << "less than a word is too little";
+}
+
 TEST(Bits, RefuseOtherItemSizes) {
   EXPECT_FALSE(encode_bits(at::zeros({8}, at::kDouble).storage(), 8).has_value());
   EXPECT_FALSE(encode_bits(at::empty({0}).storage(), 4).has_value());

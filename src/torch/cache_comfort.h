@@ -17,29 +17,29 @@ class CacheComfort {
     return parts_ * part_of(cap_bytes);
   }
 
-  // Of a step that ended and was as planned: whether it waited for what it had freed itself. Less
-  // is tried now and then; where that is missed, half as often from then on.
-  void note(bool squeezed) {
-    if (squeezed) {
+  // A planned step that ended.
+  struct Step {
+    bool fits = true;                // some plan was within what it might use
+    std::int64_t missing_bytes = 0;  // else: by so much the least was not
+    bool as_planned = true;          // nothing was taken back, nothing failed
+    bool squeezed = false;           // it waited for what it had freed itself
+  };
+  // Less is tried now and then; where that is missed, half as often from then on. A step that was
+  // not as planned is squeezed for reasons of its own. Where this is why one did not fit, so much
+  // is not left free again: it is better to wait than to go over the budget.
+  void note(const Step& step, std::int64_t cap_bytes) {
+    if (!step.fits) {
+      note_misfit(std::max<std::int64_t>(1, step.missing_bytes), cap_bytes);
+    } else if (step.as_planned && step.squeezed) {
       if (tried_less_) patience_ = std::min(2 * patience_, kMostPatience);
       tried_less_ = false;
       unsqueezed_ = 0;
       parts_ = std::min(parts_ + kMore, most_);
-    } else if (++unsqueezed_ >= patience_) {
+    } else if (step.as_planned && ++unsqueezed_ >= patience_) {
       tried_less_ = parts_ > 0;
       unsqueezed_ = 0;
       parts_ = std::max<std::int64_t>(0, parts_ - 1);
     }
-  }
-
-  // Of a step whose least plan was `missing_bytes` over what it might use. Where that is why it did
-  // not fit, so much is not left free again: it is better to wait than to go over the budget.
-  void note_misfit(std::int64_t missing_bytes, std::int64_t cap_bytes) {
-    const std::int64_t missing = std::max<std::int64_t>(1, missing_bytes);
-    if (missing > bytes(cap_bytes)) return;
-    const std::int64_t part = part_of(cap_bytes);
-    most_ = std::max<std::int64_t>(0, parts_ - (missing + part - 1) / part - 1);
-    parts_ = std::min(parts_, most_);
   }
 
  private:
@@ -48,6 +48,13 @@ class CacheComfort {
   static constexpr std::int64_t kMore = 2;
   static constexpr std::int64_t kPatience = 32;  // steps until less is tried
   static constexpr std::int64_t kMostPatience = 1024;
+
+  void note_misfit(std::int64_t missing_bytes, std::int64_t cap_bytes) {
+    if (missing_bytes > bytes(cap_bytes)) return;
+    const std::int64_t part = part_of(cap_bytes);
+    most_ = std::max<std::int64_t>(0, parts_ - (missing_bytes + part - 1) / part - 1);
+    parts_ = std::min(parts_, most_);
+  }
 
   static std::int64_t part_of(std::int64_t cap_bytes) {
     return std::max<std::int64_t>(1, cap_bytes / kParts);

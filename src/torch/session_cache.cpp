@@ -77,18 +77,16 @@ void Session::report_cache(StepReport& report) {
   advise(*cache);
 }
 
-// A step that was not as planned is squeezed for reasons of its own, and segments that do not grow
-// by pages have holes that are in the way whatever is left free.
+// Segments that do not grow by pages have holes that are in the way whatever is left free.
 void Session::note_comfort(const StepReport& report, const CacheBytes& cache) {
   const Plan* const plan = report.plan.get();
-  if (cache.page_bytes == 0 || plan == nullptr || !plan->predicts_peak()) return;
-  if (call_failed_ || report.revocations > 0 || options_.budget_bytes <= Bytes(0)) return;
-  if (plan->feasible) {
-    comfort_.note(cache.squeezes > 0);
-  } else {
-    comfort_.note_misfit((plan->predicted_peak_bytes - context_.budget_bytes).count(),
-                         options_.budget_bytes.count());
-  }
+  const std::int64_t budget = options_.budget_bytes.count();
+  if (cache.page_bytes == 0 || plan == nullptr || !plan->predicts_peak() || budget <= 0) return;
+  comfort_.note({.fits = plan->feasible,
+                 .missing_bytes = (plan->predicted_peak_bytes - context_.budget_bytes).count(),
+                 .as_planned = !call_failed_ && report.revocations == 0,
+                 .squeezed = cache.squeezes > 0},
+                budget);
 }
 
 }  // namespace pudica::hooks

@@ -8,53 +8,67 @@ namespace {
 
 constexpr std::int64_t kCap = 25600;  // 256 parts of 100
 
+void squeeze(hooks::CacheComfort& comfort, int times = 1) {
+  for (int i = 0; i < times; ++i) comfort.note({.squeezed = true}, kCap);
+}
+
 TEST(CacheComfort, GrowsWhereTheCacheDoesNotServeUpToAThirtieth) {
   hooks::CacheComfort comfort;
   EXPECT_EQ(comfort.bytes(kCap), 0);
-  comfort.note(/*squeezed=*/true);
+  squeeze(comfort);
   EXPECT_EQ(comfort.bytes(kCap), 200);
-  for (int i = 0; i < 50; ++i) comfort.note(true);
+  squeeze(comfort, 50);
   EXPECT_EQ(comfort.bytes(kCap), kCap / 32);
   EXPECT_EQ(comfort.bytes(kCap / 10), kCap / 320) << "of whatever the budget is now";
 }
 
+TEST(CacheComfort, AStepThatWasNotAsPlannedTellsNothing) {
+  hooks::CacheComfort comfort;
+  for (int i = 0; i < 50; ++i) comfort.note({.as_planned = false, .squeezed = true}, kCap);
+  EXPECT_EQ(comfort.bytes(kCap), 0);
+}
+
 TEST(CacheComfort, LessIsTriedEverMoreRarelyWhereItIsMissed) {
   hooks::CacheComfort comfort;
-  comfort.note(true);
+  squeeze(comfort);
   const auto steps_until_less = [&comfort] {
     const std::int64_t before = comfort.bytes(kCap);
     int steps = 0;
-    for (; comfort.bytes(kCap) == before && steps < 5000; ++steps) comfort.note(false);
+    for (; comfort.bytes(kCap) == before && steps < 5000; ++steps) comfort.note({}, kCap);
     return steps;
   };
   const int first = steps_until_less();
   EXPECT_EQ(comfort.bytes(kCap), 100);
-  comfort.note(true);
+  squeeze(comfort);
   EXPECT_EQ(steps_until_less(), 2 * first) << "it was missed";
-  comfort.note(true);
-  comfort.note(true);
+  squeeze(comfort);
+  squeeze(comfort);
   EXPECT_EQ(steps_until_less(), 4 * first) << "once for both: the second is none of its";
-  for (int i = 0; i < 100'000; ++i) comfort.note(false);
+  for (int i = 0; i < 100'000; ++i) comfort.note({}, kCap);
   EXPECT_EQ(comfort.bytes(kCap), 0);
-  comfort.note(true);
+  squeeze(comfort);
   EXPECT_EQ(steps_until_less(), 4 * first) << "that was long ago";
 }
 
 TEST(CacheComfort, WhatDidNotFitIsNotLeftFreeAgain) {
   hooks::CacheComfort comfort;
-  for (int i = 0; i < 4; ++i) comfort.note(true);
+  // With layers taken back, as is usual then.
+  const auto misses = [&comfort](std::int64_t bytes) {
+    comfort.note({.fits = false, .missing_bytes = bytes, .as_planned = false}, kCap);
+  };
+  squeeze(comfort, 4);
   EXPECT_EQ(comfort.bytes(kCap), 800);
-  comfort.note_misfit(5000, kCap);
+  misses(5000);
   EXPECT_EQ(comfort.bytes(kCap), 800) << "it would not have fitted without";
-  comfort.note_misfit(250, kCap);
+  misses(250);
   EXPECT_EQ(comfort.bytes(kCap), 400);
-  for (int i = 0; i < 50; ++i) comfort.note(true);
+  squeeze(comfort, 50);
   EXPECT_EQ(comfort.bytes(kCap), 400);
-  comfort.note_misfit(-30, kCap);  // by the margin
+  misses(-30);  // by the margin
   EXPECT_LT(comfort.bytes(kCap), 400);
   for (int i = 0; i < 50; ++i) {
-    comfort.note_misfit(1, kCap);
-    comfort.note(true);
+    misses(1);
+    squeeze(comfort);
   }
   EXPECT_EQ(comfort.bytes(kCap), 0) << "a step of another length may need all of it";
 }

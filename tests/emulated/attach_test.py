@@ -92,8 +92,9 @@ optimizer = torch.optim.AdamW(model.parameters())
 with operator_seconds():
     handle = pudica.attach(model, budget=3 << 30, policy=sys.argv[1])
 random.seed(4)
-for number in range(60):
-    if number == 20:
+steps = int(sys.argv[2])
+for number in range(steps):
+    if number == steps // 2:
         read, waited = reads(), torch.cuda.memory_stats()["num_alloc_retries"]
     step(model, optimizer, random.choice([320, 384, 448]))
 stats = handle.stats()
@@ -105,15 +106,15 @@ print(json.dumps({"reads": reads() - read, "stats": stats,
 
 def test_planned_steps_wait_for_nothing():
     """Neither for what a mask holds, nor, but rarely, for a cache that does not serve."""
-    seen = said(SERVED, "pudica", PUDICA_EMULATED_CARD="A100-40")
+    seen = said(SERVED, "pudica", "100", PUDICA_EMULATED_CARD="A100-40")
     assert any(mode.startswith("selective") for mode in seen["modes"]), "masks are held as bits"
     assert seen["reads"] == 0
-    assert seen["waits"] <= 4
+    assert seen["waits"] <= 2, "less is left free once in 32 steps, at most"
     assert seen["stats"]["overruns"] == seen["stats"]["failures"] == 0
 
 
 def test_masks_that_are_packed_as_a_layer_ends_are_not_asked_for_either():
-    seen = said(SERVED, "dtr", PUDICA_EMULATED_CARD="A100-40")
+    seen = said(SERVED, "dtr", "24", PUDICA_EMULATED_CARD="A100-40")
     assert seen["stats"]["recomputed_calls"] > 0
     assert seen["reads"] == 0
 

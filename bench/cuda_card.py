@@ -206,7 +206,7 @@ def main():
     parser.add_argument("--steps-a-turn", type=int, default=4)
     parser.add_argument("--share", type=float, default=0.4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cells", help="only these, with commas between")
+    parser.add_argument("--cells", help="only these, in this order, with commas between")
     parser.add_argument("--policies", default=",".join(RIVALS))
     options = parser.parse_args()
     if options.turns < options.warmup + 3:

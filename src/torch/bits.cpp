@@ -5,7 +5,6 @@
 #include <immintrin.h>
 #endif
 
-#include <ATen/Tensor.h>
 #include <ATen/ops/all.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>

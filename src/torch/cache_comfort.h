@@ -1,8 +1,8 @@
 // CacheComfort: what a plan had better leave free of a budget on reserved bytes beside the holes
 // (GapHabit), so that the allocator's cache serves. Where it does not, though all would fit, the
-// allocator waits for its device and gives all of its cache back: a tenth of the step's time with
-// no more than the holes left free (an H200, BERT-base at 96 rows, .4 of the range), where a
-// thirtieth of the budget costs a hundredth.
+// allocator waits for its device and gives all of its cache back, once a step with no more than the
+// holes left free: 97 ms where 89 are enough (an H200, BERT-base at 96 rows, .4 of the range;
+// docs/decisions/0036-a-cache-that-serves.md).
 #pragma once
 
 #include <algorithm>

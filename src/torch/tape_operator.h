@@ -18,12 +18,11 @@ struct OperatorFacts {
   std::size_t arguments = 0;
   std::vector<bool> writes;  // by argument: the schema says that it is written
   bool writes_any = false;
-  bool only_views = false;   // every result is a view of an argument: nothing to record
-  bool makes_empty = false;  // its result is not written: what fills it may be unseen
-  bool makes_truth_values =
-      false;                    // a result of its type is bytes of 0 and 1, whatever it is given
-  bool foreign = false;         // not torch's own: its schema is not relied on
-  bool not_repeatable = false;  // never run again: not aten, storage changers, hidden writers
+  bool only_views = false;          // every result is a view of an argument: nothing to record
+  bool makes_empty = false;         // its result is not written: what fills it may be unseen
+  bool makes_truth_values = false;  // bools that it makes of other types are bytes of 0 and 1
+  bool foreign = false;             // not torch's own: its schema is not relied on
+  bool not_repeatable = false;      // never run again: not aten, storage changers, hidden writers
 };
 
 // Valid until the process ends. Thread-safe.

@@ -2,6 +2,7 @@
 // hold masks so give the same gradients.
 #include <limits>
 
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "cuda/cuda_fixture.h"
@@ -59,6 +60,32 @@ TEST_F(CudaTest, BitsOfTruthValuesAreNotWaitedFor) {
   const auto known = encode_bits(none.storage(), 1, hooks::Contents::kTruthValues);
   ASSERT_TRUE(known.has_value());
   EXPECT_EQ(known->value, 1U);
+}
+
+// It is read later than its own stream knows, and its memory is asked for there.
+TEST_F(CudaTest, BitsOfAMaskFromAnotherStreamAreReadBeforeItsMemoryIsUsedAgain) {
+  constexpr std::int64_t kCount = 1 << 22;
+  const auto pinned = [] { return at::TensorOptions().dtype(at::kBool).pinned_memory(true); };
+  const at::Tensor host = at::empty({kCount}, pinned()).bernoulli_(0.5);
+  const at::Tensor none = at::zeros({kCount}, pinned());
+  const auto own = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_.index());
+  at::Tensor mask;
+  {
+    const c10::cuda::CUDAStreamGuard guard(own);
+    mask = host.to(device_, /*non_blocking=*/true);
+  }
+  own.synchronize();
+  const auto bits = encode_bits(mask.storage(), 1, hooks::Contents::kTruthValues);
+  ASSERT_TRUE(bits.has_value());
+  mask = at::Tensor();
+  {
+    const c10::cuda::CUDAStreamGuard guard(own);
+    const at::Tensor again = none.to(device_, /*non_blocking=*/true);
+    own.synchronize();
+  }
+  const at::Tensor back = at::empty({0}, at::TensorOptions().dtype(at::kBool).device(device_))
+                              .set_(decode_bits(*bits), 0, {kCount});
+  EXPECT_TRUE(at::equal(host, back.cpu()));
 }
 
 TEST_F(CudaTest, BitsRefuseAThirdValueWhereverItStands) {

@@ -90,7 +90,7 @@ reads = counter("reads", ctypes.c_uint64)
 model = encoder(0.1)
 optimizer = torch.optim.AdamW(model.parameters())
 with operator_seconds():
-    handle = pudica.attach(model, budget=3 << 30, policy=sys.argv[1])
+    handle = pudica.attach(model, budget="2.6GiB", policy=sys.argv[1])
 random.seed(4)
 steps = int(sys.argv[2])
 for number in range(steps):

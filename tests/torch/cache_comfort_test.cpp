@@ -64,7 +64,7 @@ TEST(CacheComfort, WhatDidNotFitIsNotLeftFreeAgain) {
   EXPECT_EQ(comfort.bytes(kCap), 400);
   squeeze(comfort, 50);
   EXPECT_EQ(comfort.bytes(kCap), 400);
-  misses(-30);  // by the margin
+  misses(-30);  // it did not fit when it was made, and what it stands on sank
   EXPECT_LT(comfort.bytes(kCap), 400);
   for (int i = 0; i < 50; ++i) {
     misses(1);

@@ -174,10 +174,12 @@ class Handle {
   // step that rests may be passed by. `same_model`: modules, switches and which parameters want
   // gradients are as in the steps before. rested() follows when the forward is over, with how many
   // were passed by and what the model gave; where it does not, the step counts as one that threw.
-  // wake() ends the rest in front of a layer that is not the one of those steps, or is given other
-  // inputs, so many having been passed by: it and those behind it are to be entered.
+  // In front of a layer, so many having been passed by, passes() is false where more memory is in
+  // use than was there; wake() ends the rest where the layer is not the one of those steps, or is
+  // given other inputs. It and those behind it are to be entered then.
   [[nodiscard]] virtual bool may_rest() const = 0;
   virtual bool rest(std::int64_t kind, bool same_model) = 0;
+  virtual bool passes(std::int64_t passed) noexcept = 0;
   virtual void wake(std::int64_t passed) noexcept = 0;
   virtual void rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept = 0;
 

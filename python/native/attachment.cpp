@@ -154,6 +154,8 @@ std::int64_t Attachment::begin_step(std::int64_t kind, const std::vector<std::st
 
 bool Attachment::rest(bool same_model) { return handle_->rest(kind_, same_model); }
 
+bool Attachment::passes(std::int64_t passed) { return handle_->passes(passed); }
+
 void Attachment::wake(std::int64_t passed) { handle_->wake(passed); }
 
 void Attachment::rested(std::int64_t passed, std::vector<at::Tensor> outputs) {

@@ -37,6 +37,7 @@ class Attachment final : public torch::CustomClassHolder {
   enum Step : std::int64_t { kUnplanned = 0, kPlanned = 1, kMayRest = 2 };
   // As Handle's.
   bool rest(bool same_model);
+  bool passes(std::int64_t passed);
   void wake(std::int64_t passed);
   void rested(std::int64_t passed, std::vector<at::Tensor> outputs);
   // What the step that was open did, as a sum of Outcome.

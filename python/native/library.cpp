@@ -43,6 +43,7 @@ TORCH_LIBRARY(pudica, library) {
       .def("begin_step", &Attachment::begin_step)
       .def("end_step", &Attachment::end_step)
       .def("rest", &Attachment::rest)
+      .def("passes", &Attachment::passes)
       .def("wake", &Attachment::wake)
       .def("rested", &Attachment::rested)
       .def("enter", &Attachment::enter)

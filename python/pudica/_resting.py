@@ -100,9 +100,11 @@ class Rest:
         if seen is not None and place < len(seen):
             known = seen[place]
             if known >> 1 == _form(module, args, kwargs):
-                self._place = place + 1
-                self._passed += known & 1
-                return True
+                entered = known & 1
+                if not entered or self._native.passes(self._passed):
+                    self._place = place + 1
+                    self._passed += entered
+                    return True
         self.rests = False
         self._seen = None
         self._native.wake(self._passed)

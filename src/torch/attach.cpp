@@ -42,6 +42,7 @@ class InertHandle final : public Handle {
   void abandon_layers() noexcept override {}
   [[nodiscard]] bool may_rest() const override { return false; }
   bool rest(std::int64_t /*kind*/, bool /*same_model*/) override { return false; }
+  bool passes(std::int64_t /*passed*/) noexcept override { return false; }
   void wake(std::int64_t /*passed*/) noexcept override {}
   void rested(std::int64_t /*passed*/,
               const std::vector<at::Tensor>& /*outputs*/) noexcept override {}
@@ -114,6 +115,7 @@ class AttachedHandle final : public Handle {
   bool rest(std::int64_t kind, bool same_model) override {
     return session_->rest(kind, same_model);
   }
+  bool passes(std::int64_t passed) noexcept override { return session_->passes(passed); }
   void wake(std::int64_t passed) noexcept override { session_->wake(passed); }
   void rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept override {
     session_->rested(passed, outputs);

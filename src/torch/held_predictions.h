@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,12 +18,22 @@ namespace pudica::hooks {
 
 // What a layer saves follows its own inputs; a plan is made from the batch's shape. Where the bytes
 // hang on something else (a value, a length made inside the model) the layers' inputs tell it, in
-// the step itself, before what they need is there. What they do not tell shows afterwards: a plan
-// that was over what it predicted begins anew, and each time that this happened without hooks, all
-// plans have to hold twice as often before they go without them. Where layers had other inputs in
-// another step of the very same shape, no prediction is of much use. Not thread-safe.
+// the step itself, before what they need is there. What they do not tell (dropout that is switched
+// on, a number that the layer reads) the memory in use tells, in front of the next layer. What that
+// does not tell either shows afterwards. Each time that a step went without hooks and needed more,
+// all plans begin anew and have to hold twice as often before they go without them again. Where
+// layers had other inputs in another step of the very same shape, no prediction is of much use.
+// Not thread-safe.
 class HeldPredictions {
  public:
+  // A layer call that begins.
+  struct Seen {
+    std::uint16_t layer_class = 0;
+    std::int64_t input_bytes = 0;
+    std::int64_t grown_bytes = 0;  // in use beyond what was as the step began
+    bool foreseen = true;          // by the plan
+  };
+
   // A step under `plan` (null: none) begins. Others than those that ask for it are never doubted.
   void begin(const ShapeKey& shape, const Plan* plan) {
     if (inputs_of_.size() >= kMostPlans) inputs_of_.clear();
@@ -30,34 +41,49 @@ class HeldPredictions {
     plan_ = plan != nullptr && plan->revocable_until_held ? plan : nullptr;
     step_.clear();
     known_ = nullptr;
-    doubts_ = false;
+    doubts_ = ran_free_ = false;
+    growth_.reset();
     if (plan_ == nullptr) return;
     const auto found = held_.find(plan_->id);
     if (found != held_.end()) known_ = &found->second;
     doubts_ = known_ == nullptr || known_->times < needed_;
   }
 
-  // The step's next layer call begins, with inputs of so many bytes; `foreseen`: by the plan. True:
-  // from here on nothing says that the step will need what the plan predicts.
-  bool doubts(std::uint16_t layer_class, std::int64_t input_bytes, bool foreseen = true) {
+  // The step's next layer call. True: from here on nothing says that the step will need what the
+  // plan predicts.
+  bool doubts(const Seen& seen) {
     const std::size_t call = step_.size();
-    step_.push_back(input_bytes);
-    const Inputs now{layer_class, input_bytes};
+    if (!doubts_) grows(call, seen.grown_bytes);
+    step_.push_back({seen.input_bytes, seen.grown_bytes});
+    const Inputs now{seen.layer_class, seen.input_bytes};
     if (call >= usual_->size()) usual_->push_back(now);
     Inputs& usual = (*usual_)[call];
-    if (usual.layer_class != layer_class) usual = now;  // another step, and known as one
-    inputs_vary_ = inputs_vary_ || usual.bytes != input_bytes;
-    doubts_ = doubts_ || (plan_ != nullptr && !foreseen);
+    if (usual.layer_class != seen.layer_class) usual = now;  // another step, and known as one
+    inputs_vary_ = inputs_vary_ || usual.bytes != seen.input_bytes;
+    doubts_ = doubts_ || (plan_ != nullptr && !seen.foreseen);
     if (known_ != nullptr) {
-      doubts_ = doubts_ || call >= known_->inputs.size() || input_bytes > known_->inputs[call];
+      doubts_ = doubts_ || call >= known_->calls.size() ||
+                seen.input_bytes > known_->calls[call].input_bytes;
     }
+    ran_free_ = ran_free_ || !doubts_;
     return doubts_;
+  }
+  // Whether in front of that layer call more is in use than in all steps that held: something needs
+  // more than it did. From here on the step is in doubt then.
+  bool grows(std::size_t call, std::int64_t grown_bytes) {
+    if (known_ == nullptr || call >= known_->calls.size()) return false;
+    const std::int64_t beyond = grown_bytes - known_->calls[call].grown_bytes;
+    if (beyond <= rounding(*plan_)) return false;
+    if (!growth_) growth_ = Growth{call, beyond};
+    doubts_ = true;
+    return true;
   }
   // So many calls were passed by, and the next one is not what it was: the step is in doubt.
   void passed(std::size_t calls) {
     for (std::size_t i = 0; i < calls; ++i) {
-      step_.push_back(i < usual_->size() ? (*usual_)[i].bytes : 0);
+      step_.push_back({i < usual_->size() ? (*usual_)[i].bytes : 0, 0});
     }
+    ran_free_ = ran_free_ || calls > 0;
     doubts_ = doubts_ || plan_ != nullptr;
   }
   // Nothing has yet said so of the step, and no step of this run had layers whose inputs were of
@@ -65,8 +91,7 @@ class HeldPredictions {
   [[nodiscard]] bool trusts() const { return !doubts_ && !inputs_vary_; }
   // The plan's prediction, rounding aside.
   static bool holds(const Plan& plan, std::int64_t peak_bytes) {
-    const std::int64_t predicted = plan.predicted_peak_bytes.count();
-    return peak_bytes <= predicted + predicted / kRoundingShare;
+    return peak_bytes <= plan.predicted_peak_bytes.count() + rounding(plan);
   }
   // False: two steps of one shape, of this run, had layers with inputs of different sizes. Plans
   // that do not ask for it may join what they will.
@@ -82,7 +107,9 @@ class HeldPredictions {
       return;
     }
     held_.erase(plan->id);
-    if (!doubts_) needed_ = std::min(2 * needed_, kMostNeeded);
+    if (doubts_ && !(growth_ && ran_free_)) return;
+    held_.clear();
+    needed_ = std::min(2 * needed_, kMostNeeded);
   }
 
  private:
@@ -94,27 +121,51 @@ class HeldPredictions {
     std::uint16_t layer_class = 0;
     std::int64_t bytes = 0;
   };
+  struct CallBytes {
+    std::int64_t input_bytes = 0;
+    std::int64_t grown_bytes = 0;
+  };
   struct Held {
     std::int64_t times = 0;
-    std::vector<std::int64_t> inputs;  // by layer call, the largest
+    std::vector<CallBytes> calls;  // the most of each
+    bool free = false;             // grown_bytes are of steps without hooks, which hold no inputs
   };
+
+  // From that layer call on, as far as known.
+  struct Growth {
+    std::size_t call = 0;
+    std::int64_t bytes = 0;
+  };
+
+  static std::int64_t rounding(const Plan& plan) {
+    return plan.predicted_peak_bytes.count() / kRoundingShare;
+  }
 
   void note_held(std::uint64_t id) {
     if (held_.size() >= kMostPlans) held_.clear();
     Held& held = held_[id];
     ++held.times;
-    held.inputs.resize(std::max(held.inputs.size(), step_.size()));
+    held.calls.resize(std::max(held.calls.size(), step_.size()));
+    const bool first_free = !doubts_ && !held.free;
     for (std::size_t i = 0; i < step_.size(); ++i) {
-      held.inputs[i] = std::max(held.inputs[i], step_[i]);
+      CallBytes& call = held.calls[i];
+      call.input_bytes = std::max(call.input_bytes, step_[i].input_bytes);
+      if (first_free) call.grown_bytes = 0;
+      if (growth_ && i >= growth_->call) call.grown_bytes += growth_->bytes;
+      if (doubts_ && held.free) continue;
+      call.grown_bytes = std::max(call.grown_bytes, step_[i].grown_bytes);
     }
+    held.free = held.free || !doubts_;
   }
 
   std::unordered_map<std::uint64_t, Held> held_;  // by plan
   std::int64_t needed_ = 1;
   const Plan* plan_ = nullptr;  // of the step, where it is to hold
   const Held* known_ = nullptr;
-  std::vector<std::int64_t> step_;  // bytes of inputs, by layer call
+  std::vector<CallBytes> step_;  // by layer call
   bool doubts_ = false;
+  std::optional<Growth> growth_;  // of the memory in use beyond that of steps that held
+  bool ran_free_ = false;         // a layer call was not in doubt
   std::map<ShapeKey, std::vector<Inputs>> inputs_of_;  // as first seen, by layer call
   std::vector<Inputs>* usual_ = nullptr;               // of the step's shape
   bool inputs_vary_ = false;

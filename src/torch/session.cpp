@@ -126,6 +126,7 @@ void Session::begin_step(const ShapeKey& shape) {
   claim_->store(false);
   share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
+  in_use_before_ = meter_.in_use_bytes();
   if (host_) host_->pool().reset_peak();
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
@@ -134,7 +135,7 @@ void Session::begin_step(const ShapeKey& shape) {
   const Bytes left_free = left_free_bytes();
   const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
   context_ = {shape,
-              Bytes(meter_.in_use_bytes() - returning),
+              Bytes(in_use_before_ - returning),
               options_.budget_bytes - left_free,
               gradients_present(),
               Bytes(returning),
@@ -151,7 +152,7 @@ void Session::begin_step(const ShapeKey& shape) {
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
   held_predictions_.begin(shape, decision_.plan.get());
-  inputs_leave_doubt_ = false;
+  course_leaves_doubt_ = false;
   prepare_cache();
   timer_ = timer_of_step();
   // What comes before the first layer is measured until it shows whether the step is.

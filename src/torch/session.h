@@ -146,6 +146,7 @@ class Session final : public Handle {
   void abandon_layers() noexcept override;
   [[nodiscard]] bool may_rest() const override;
   bool rest(std::int64_t kind, bool same_model) override;
+  bool passes(std::int64_t passed) noexcept override;
   void wake(std::int64_t passed) noexcept override;
   void rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept override;
   void count_residents(const std::vector<at::Tensor>& tensors) override;
@@ -202,6 +203,8 @@ class Session final : public Handle {
   // Whether a call there is one of the plan's; of plans that name none, any is.
   [[nodiscard]] bool is_foreseen(std::size_t place, std::uint16_t layer_class) const;
   [[nodiscard]] bool keeps_revocably() const;
+  // In use beyond what was as the step began.
+  [[nodiscard]] std::int64_t grown_bytes() const { return meter_.in_use_bytes() - in_use_before_; }
   [[nodiscard]] bool wants_tape(const Call& call) const;
   [[nodiscard]] bool is_hook_free(const Call& call) const;
   [[nodiscard]] bool gradients_present() const;
@@ -283,9 +286,10 @@ class Session final : public Handle {
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;
   bool told_of_holes_ = false;
-  bool reached_cap_ = false;         // in the step before
-  bool leaves_doubt_ = false;        // the plan may fit and the allocator's holes beside it not
-  bool inputs_leave_doubt_ = false;  // the step may need more than its plan predicts
+  bool reached_cap_ = false;          // in the step before
+  bool leaves_doubt_ = false;         // the plan may fit and the allocator's holes beside it not
+  bool course_leaves_doubt_ = false;  // the step may need more than its plan predicts
+  std::int64_t in_use_before_ = 0;    // as the step began
   HeldPredictions held_predictions_;
   RestHabit rest_;
   std::int64_t passed_by_ = -1;  // layer calls of a step that rests; below 0: its forward goes on

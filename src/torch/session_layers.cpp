@@ -121,7 +121,7 @@ bool Session::is_joined(std::size_t place) const {
 
 bool Session::keeps_revocably() const {
   if (!decision_.plan) return options_.budget_bytes.count() > 0;
-  if (leaves_doubt_ || inputs_leave_doubt_) return true;
+  if (leaves_doubt_ || course_leaves_doubt_) return true;
   return decision_.plan->revocable;
 }
 
@@ -232,8 +232,9 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
   call.apart = ordinal > 0 && (options.apart || is_apart(ordinal, inputs));
-  inputs_leave_doubt_ = held_predictions_.doubts(call.layer_class, bytes_of(inputs),
-                                                 is_foreseen(call.place, call.layer_class));
+  course_leaves_doubt_ =
+      held_predictions_.doubts({call.layer_class, bytes_of(inputs), grown_bytes(),
+                                is_foreseen(call.place, call.layer_class)});
   // A segment needs at once what its layers need together, and cannot be taken back.
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
                 held_predictions_.may_join();

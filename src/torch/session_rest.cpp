@@ -25,6 +25,13 @@ bool Session::rest(std::int64_t kind, bool same_model) {
   return rest_.rests();
 }
 
+bool Session::passes(std::int64_t passed) noexcept {
+  if (!step_open_ || !rest_.rests()) return false;
+  if (!held_predictions_.grows(static_cast<std::size_t>(passed), grown_bytes())) return true;
+  wake(passed);
+  return false;
+}
+
 void Session::wake(std::int64_t passed) noexcept {
   if (!step_open_ || !rest_.rests() || std::this_thread::get_id() != thread_) return;
   contain("the rest of a step", [&] {

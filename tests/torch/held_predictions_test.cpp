@@ -1,6 +1,7 @@
 #include "torch/held_predictions.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,7 +22,18 @@ class HeldPredictionsTest : public ::testing::Test {
   bool step(const std::vector<std::int64_t>& inputs, std::int64_t peak, bool whole = true) {
     held_.begin(shape_, &plan_);
     bool doubts = false;
-    for (const std::int64_t bytes : inputs) doubts = held_.doubts(0, bytes);
+    for (const std::int64_t bytes : inputs) doubts = held_.doubts({.input_bytes = bytes});
+    held_.end(peak, whole);
+    return doubts;
+  }
+
+  // Over layer calls that have so much in use as they begin: '?' where the step was in doubt.
+  std::string course(const std::vector<std::int64_t>& grown, std::int64_t peak, bool whole = true) {
+    held_.begin(shape_, &plan_);
+    std::string doubts;
+    for (const std::int64_t bytes : grown) {
+      doubts += held_.doubts({.input_bytes = 10, .grown_bytes = bytes}) ? '?' : '.';
+    }
     held_.end(peak, whole);
     return doubts;
   }
@@ -41,9 +53,9 @@ TEST_F(HeldPredictionsTest, APlanIsDoubtedUntilAStepHasShownItsPeak) {
 TEST_F(HeldPredictionsTest, LargerInputsThanThenAreDoubtedFromThereOn) {
   step({10, 20, 10}, 90'000);
   held_.begin(shape_, &plan_);
-  EXPECT_FALSE(held_.doubts(0, 5)) << "smaller ones are not";
-  EXPECT_TRUE(held_.doubts(0, 21));
-  EXPECT_TRUE(held_.doubts(0, 10));
+  EXPECT_FALSE(held_.doubts({.input_bytes = 5})) << "smaller ones are not";
+  EXPECT_TRUE(held_.doubts({.input_bytes = 21}));
+  EXPECT_TRUE(held_.doubts({.input_bytes = 10}));
   held_.end(95'000, true);
   EXPECT_FALSE(step({10, 21, 10}, 90'000)) << "it held with these, too";
   EXPECT_TRUE(step({10, 20, 10, 10}, 90'000)) << "a layer call that was not there";
@@ -52,9 +64,9 @@ TEST_F(HeldPredictionsTest, LargerInputsThanThenAreDoubtedFromThereOn) {
 TEST_F(HeldPredictionsTest, ALayerThatThePlanDoesNotNameIsDoubtedFromThereOn) {
   step({10, 20, 10}, 90'000);
   held_.begin(shape_, &plan_);
-  EXPECT_FALSE(held_.doubts(0, 10));
-  EXPECT_TRUE(held_.doubts(0, 20, /*foreseen=*/false));
-  EXPECT_TRUE(held_.doubts(0, 10));
+  EXPECT_FALSE(held_.doubts({.input_bytes = 10}));
+  EXPECT_TRUE(held_.doubts({.input_bytes = 20, .foreseen = false}));
+  EXPECT_TRUE(held_.doubts({.input_bytes = 10}));
   held_.end(150'000, true);
 }
 
@@ -81,6 +93,57 @@ TEST_F(HeldPredictionsTest, AStepThatRestedShowsNothingUnlessItNeededMore) {
   EXPECT_FALSE(step({10}, 90'000));
 }
 
+TEST_F(HeldPredictionsTest, AfterAMissNoPlanGoesWithoutHooksUntilItHeldTwice) {
+  step({10}, 90'000);
+  plan_.id = 8;
+  step({10}, 90'000);
+  EXPECT_FALSE(step({10}, 150'000));
+  plan_.id = 7;
+  EXPECT_TRUE(step({10}, 90'000)) << "what the other needed more of this one may, too";
+  EXPECT_TRUE(step({10}, 90'000));
+  EXPECT_FALSE(step({10}, 90'000));
+}
+
+TEST_F(HeldPredictionsTest, MoreInUseThanInAllStepsThatHeldIsDoubtedFromThereOn) {
+  EXPECT_EQ(course({0, 1000, 2000}, 90'000), "???");
+  EXPECT_EQ(course({0, 1100, 2100}, 90'000), "...") << "within the rounding of 100";
+  EXPECT_EQ(course({0, 1201, 2000}, 90'000), ".??");
+  EXPECT_EQ(course({0, 1201, 2201}, 90'000), "...") << "it held with so much more from there on";
+  EXPECT_EQ(course({0, 1201, 2302}, 90'000), "..?");
+  EXPECT_EQ(course({500, 0, 0}, 90'000), "???");
+}
+
+TEST_F(HeldPredictionsTest, WhatHooksHoldIsNotWhatStepsWithoutThemHaveInUse) {
+  course({0, 5000}, 90'000);  // in doubt, with hooks
+  EXPECT_EQ(course({0, 1000}, 90'000), "..");
+  EXPECT_EQ(course({0, 4000}, 90'000), ".?");
+}
+
+TEST_F(HeldPredictionsTest, AStepThatGrewAndDidNotHoldCostsTheTrustInAllPlans) {
+  step({10}, 90'000);
+  plan_.id = 8;
+  course({0, 1000}, 90'000);
+  EXPECT_EQ(course({0, 2000}, 90'000, /*whole=*/false), ".?");
+  plan_.id = 7;
+  EXPECT_TRUE(step({10}, 90'000));
+  EXPECT_TRUE(step({10}, 90'000));
+  EXPECT_FALSE(step({10}, 90'000));
+}
+
+TEST_F(HeldPredictionsTest, AStepThatRestedAndGrewIsInDoubt) {
+  course({0, 1000, 2000}, 90'000);
+  held_.begin(shape_, &plan_);
+  EXPECT_FALSE(held_.grows(0, 0));
+  EXPECT_FALSE(held_.grows(1, 1000));
+  EXPECT_TRUE(held_.trusts());
+  EXPECT_TRUE(held_.grows(2, 3000));
+  EXPECT_FALSE(held_.trusts());
+  held_.passed(2);
+  EXPECT_TRUE(held_.doubts({.grown_bytes = 3000}));
+  held_.end(150'000, true);
+  EXPECT_EQ(course({0, 1000, 2000}, 90'000), "???");
+}
+
 TEST_F(HeldPredictionsTest, AMissThatCouldBeTakenBackCostsNoTrustInOthers) {
   EXPECT_TRUE(step({10}, 150'000));
   EXPECT_TRUE(step({10}, 90'000));
@@ -96,7 +159,7 @@ TEST_F(HeldPredictionsTest, PlansThatDoNotAskForItAreNeverDoubted) {
   plan_.revocable_until_held = false;
   EXPECT_FALSE(step({10}, 200'000));
   held_.begin(shape_, nullptr);
-  EXPECT_FALSE(held_.doubts(0, 10));
+  EXPECT_FALSE(held_.doubts({.input_bytes = 10}));
   held_.end(1, true);
 }
 
@@ -106,9 +169,9 @@ TEST_F(HeldPredictionsTest, WhereInputsVaryAtOneShapeNothingIsJoinedFromTheCallO
   step({20, 40}, 90'000);
   held_.begin(shape_, &plan_);
   EXPECT_TRUE(held_.may_join()) << "of two shapes";
-  held_.doubts(0, 20);
+  held_.doubts({.input_bytes = 20});
   EXPECT_TRUE(held_.may_join());
-  held_.doubts(0, 30);
+  held_.doubts({.input_bytes = 30});
   EXPECT_FALSE(held_.may_join());
   held_.begin(shape_, nullptr);
   EXPECT_TRUE(held_.may_join()) << "a plan that does not ask";
@@ -117,7 +180,7 @@ TEST_F(HeldPredictionsTest, WhereInputsVaryAtOneShapeNothingIsJoinedFromTheCallO
 TEST_F(HeldPredictionsTest, LayersOfAnotherClassHaveInputsOfTheirOwn) {
   step({10}, 90'000);
   held_.begin(shape_, &plan_);
-  held_.doubts(1, 20);
+  held_.doubts({.layer_class = 1, .input_bytes = 20});
   EXPECT_TRUE(held_.may_join()) << "a cast is another class";
 }
 

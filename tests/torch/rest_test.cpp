@@ -39,7 +39,8 @@ class RestTest : public SessionTest {
         return std::vector<at::Tensor>{layer->forward(in[0])};
       };
       if (rests && i == wakes_at_) handle_->wake(static_cast<std::int64_t>(i));
-      const bool passes = rests && i < wakes_at_;
+      if (i == grows_at_) hoard_ = at::empty({1 << 20});
+      const bool passes = rests && i < wakes_at_ && handle_->passes(static_cast<std::int64_t>(i));
       const bool entered = !passes && handle_->enter_layer(run, {x}, {});
       entered_ += entered ? 1 : 0;
       x = layer->forward(x);
@@ -62,6 +63,7 @@ class RestTest : public SessionTest {
   bool throws_ = false;
   bool hoards_ = false;
   std::size_t wakes_at_ = SIZE_MAX;
+  std::size_t grows_at_ = SIZE_MAX;
   int entered_ = 0;
   at::Tensor hoard_;
 };
@@ -156,6 +158,19 @@ TEST_F(RestTest, AStepThatIsWokenHasTheRestOfItsLayersInDoubt) {
   EXPECT_EQ(policy_->structures.back().layers, layers);
   EXPECT_FALSE(policy_->outcomes.back().failed);
   EXPECT_EQ(entered_, 2);
+  EXPECT_EQ(handle_->failures(), 0);
+}
+
+TEST_F(RestTest, MoreInUseInFrontOfALayerWakesIt) {
+  handle_ = attach_with(std::int64_t{1} << 40);
+  policy_->plan->revocable_until_held = true;
+  policy_->plan->layer_classes = std::vector<std::uint16_t>(4, 0);
+  for (int i = 0; i < 4; ++i) step();
+  grows_at_ = 2;
+  ASSERT_TRUE(rests_soon());
+  EXPECT_EQ(entered_, 2);
+  EXPECT_FALSE(report_.rested);
+  EXPECT_EQ(report_.layer_calls, 4);
   EXPECT_EQ(handle_->failures(), 0);
 }
 

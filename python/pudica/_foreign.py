@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import _undoing
+from . import _numpy_random, _undoing
 from ._parts import has_those
 
 _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
+_NEVER_PLAIN = frozenset((types.FunctionType, property, staticmethod, classmethod))  # most are
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NOT_THE_USERS = ("torch", "builtins")
 _LONGEST = 16  # of a list that is looked through at every call
@@ -44,31 +44,13 @@ def _is_simple_list(values: Any) -> bool:
     return len(values) <= _LONGEST and all(type(value) in _SIMPLE for value in values)
 
 
-def numpy_state() -> Any:
-    """Of its global generator; None: numpy is not loaded."""
-    numpy = sys.modules.get("numpy.random")
-    return None if numpy is None else numpy.get_state()
-
-
-def restore_numpy_state(state: Any) -> bool:
-    """Whether it was drawn from in between."""
-    numpy = sys.modules.get("numpy.random")
-    if numpy is None or state is None:
-        return False
-    now = numpy.get_state()
-    if now[2:] == state[2:] and not (now[1] != state[1]).any():
-        return False
-    numpy.set_state(state)
-    return True
-
-
 class GeneratorStates:
-    """numpy's, and those of generators among `values` that are nobody's default."""
+    """numpy's, and those of the generators that are nobody's default."""
 
-    def __init__(self, values: Iterable[Any]) -> None:
-        own = {id(v): v for v in values if isinstance(v, torch.Generator) and not _is_default(v)}
+    def __init__(self, generators: Iterable[torch.Generator]) -> None:
+        own = {id(generator): generator for generator in generators if not _is_default(generator)}
         self._own = [(generator, generator.get_state()) for generator in own.values()]
-        self._numpy = numpy_state()
+        self._numpy = _numpy_random.state()
 
     def restore(self) -> tuple[str, bool]:
         """Puts them back; which of `values` was drawn from in between, empty: none; and whether
@@ -78,7 +60,7 @@ class GeneratorStates:
             if not torch.equal(generator.get_state(), state):
                 generator.set_state(state)
                 drawn = "a torch.Generator of its own"
-        return drawn, restore_numpy_state(self._numpy)
+        return drawn, _numpy_random.restore(self._numpy)
 
 
 def _is_default(generator: torch.Generator) -> bool:
@@ -102,18 +84,26 @@ class Kept:
             (kind, _kept_in(vars(kind), _plain_names(vars(kind))))
             for kind in _users_classes(modules)
         ]
+        tensors = [
+            (name, value)
+            for _, values in [*self._of_modules, *self._of_classes]
+            for name, value in values.items()
+            if isinstance(value, torch.Tensor)
+        ]
         self._tensors = [
             (name, tensor, tensor._version, tensor.detach().clone() if copies else None)
-            for name, tensor in self._named()
-            if isinstance(tensor, torch.Tensor) and not tensor.is_inference()
+            for name, tensor in tensors
+            if not tensor.is_inference()
         ]
 
-    def _named(self) -> Iterator[tuple[str, Any]]:
-        for _, values in [*self._of_modules, *self._of_classes]:
-            yield from values.items()
-
-    def values(self) -> Iterator[Any]:
-        return (value for _, value in self._named())
+    def generators(self) -> list[torch.Generator]:
+        """Among what is kept."""
+        return [
+            value
+            for _, values in [*self._of_modules, *self._of_classes]
+            for value in values.values()
+            if isinstance(value, torch.Generator)
+        ]
 
     def restore(self) -> tuple[str, bool]:
         """What of it changed since; containers stay the same objects. Gives the name of a tensor
@@ -137,7 +127,7 @@ def _plain_names(attributes: Mapping[str, Any]) -> list[str]:
     return [
         name
         for name, value in attributes.items()
-        if type(value) is not types.FunctionType
+        if type(value) not in _NEVER_PLAIN
         and isinstance(value, _PLAIN)
         and not name.startswith("__")
     ]

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from . import _numpy_random
 from ._arguments import take_apart, tensors_in
-from ._foreign import numpy_state, restore_numpy_state
 
 
 @dataclasses.dataclass
@@ -81,7 +81,7 @@ class _Probe:
         changed = [name for name, value in _plain_attributes(module).items()
                    if plain.get(name, value) != value]
         in_place = [i for i, t in enumerate(tensors) if t._version != versions[i]]
-        later, now, numpys = torch.get_rng_state(), random.getstate(), numpy_state()
+        later, now, numpys = torch.get_rng_state(), random.getstate(), _numpy_random.state()
         for buffer, copy in zip(module.buffers(), buffers, strict=True):
             with torch.no_grad():
                 buffer.copy_(copy)
@@ -94,7 +94,7 @@ class _Probe:
             self.reason = f"run again it fails: {type(error).__name__}: {error}"
         finally:
             random.setstate(now)
-            drawn = restore_numpy_state(numpys)
+            drawn = _numpy_random.restore(numpys)
             same_draws = torch.equal(torch.get_rng_state(), later)
             torch.set_rng_state(later)
         if self.reason:

@@ -91,7 +91,8 @@ class _Call:
         by another thread: once all that was asked for is there, that is not told."""
         args, kwargs = self.template.rebuild(tensors)
         kept = Kept(self.modules, copies=on_trial)
-        states = GeneratorStates([*kept.values(), *args, *kwargs.values()])
+        given = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Generator)]
+        states = GeneratorStates([*kept.generators(), *given])
         begin = _undoing.mark()
         _undoing.tell(states.restore)
         _undoing.tell(kept.restore)

@@ -189,3 +189,47 @@ def test_a_class_goes_with_its_model() -> None:
     gone = trained()
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_numpys_state_tells_every_draw_and_goes_back(
+    readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pudica import _numpy_random
+
+    numpy.random.seed(3)
+    assert _numpy_random._global()[1] is not None, "numpy's generator lies where it always has"
+    if not readable:
+        monkeypatch.setattr(_numpy_random, "_find", lambda _: None)
+        monkeypatch.setattr(_numpy_random, "_latest", (None, None))
+    draws: list[Callable[[], Any]] = [
+        numpy.random.random,
+        numpy.random.randn,  # a pair: half of it waits
+        numpy.random.randn,  # and is taken, with no word drawn
+        lambda: numpy.random.permutation(700),
+        lambda: numpy.random.seed(5),
+    ]
+    for draw in draws:
+        before, documented = _numpy_random.state(), numpy.random.get_state()
+        assert isinstance(before, tuple) is readable
+        assert not _numpy_random.restore(before)
+        draw()
+        drawn = numpy.random.get_state()
+        assert _numpy_random.restore(before)
+        for then, now in zip(documented, numpy.random.get_state(), strict=True):
+            assert numpy.array_equal(then, now)
+        numpy.random.set_state(drawn)
+
+
+def test_another_generator_behind_numpys_is_read_the_documented_way() -> None:
+    from pudica import _numpy_random
+
+    own = numpy.random.get_bit_generator()
+    numpy.random.set_bit_generator(numpy.random.PCG64(1))
+    try:
+        before = _numpy_random.state()
+        then = numpy.random.random()
+        assert _numpy_random.restore(before)
+        assert numpy.random.random() == then
+    finally:
+        numpy.random.set_bit_generator(own)

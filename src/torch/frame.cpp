@@ -327,6 +327,16 @@ std::vector<Frame::OwnedStorage> Frame::owned_storages() {
   return owned;
 }
 
+std::vector<bool> Frame::slots_of_its_own() {
+  std::vector<bool> own(slots_.size(), false);
+  for (const OwnedStorage& one : owned_storages()) {
+    for (const Slot* const slot : one.slots) {
+      own[static_cast<std::size_t>(slot - slots_.data())] = !has_wrapper(slot->tensor);
+    }
+  }
+  return own;
+}
+
 std::int64_t Frame::freeable_bytes(bool drop) {
   std::int64_t bytes = 0;
   for (const OwnedStorage& one : owned_storages()) {

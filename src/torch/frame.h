@@ -322,6 +322,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void drop_fetched_ahead();
 
   [[nodiscard]] std::vector<OwnedStorage> owned_storages();
+  // By slot: its memory comes back once it and those that share it let go, on any thread.
+  [[nodiscard]] std::vector<bool> slots_of_its_own();
   // For the registry, under mutex_. Bytes that come back if every slot goes: storages that nobody
   // but our slots owns. With `drop`, the slots go too.
   std::int64_t freeable_bytes(bool drop);

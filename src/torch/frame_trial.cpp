@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -11,6 +12,7 @@
 
 #include "pudica/torch.h"
 #include "torch/frame.h"
+#include "torch/frame_versions.h"
 #include "torch/new_memory.h"
 #include "torch/registry.h"
 
@@ -29,7 +31,7 @@ bool& layer_state_changed() {
 
 class Frame::TrialMode final : public SaveMode {
  public:
-  explicit TrialMode(Frame& frame) : frame_(frame) {}
+  explicit TrialMode(Frame& frame) : frame_(frame), replaceable_(frame.slots_of_its_own()) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override {
     return std::make_unique<Hooks>(*this);
@@ -46,8 +48,7 @@ class Frame::TrialMode final : public SaveMode {
    public:
     explicit Hooks(TrialMode& mode) : mode_(mode) {}
     void call_pack_hook(const at::Tensor& tensor) override {
-      held_ = tensor.tensor_data();  // a backward inside the function may still need it
-      mode_.compare(mode_.next_++, tensor);
+      held_ = mode_.compare(mode_.next_++, tensor);  // a backward inside the function may need it
     }
     at::Tensor call_unpack_hook() override { return held_; }
 
@@ -56,17 +57,39 @@ class Frame::TrialMode final : public SaveMode {
     at::Tensor held_;
   };
 
-  void compare(std::size_t index, const at::Tensor& tensor) {
-    if (!difference_.empty()) return;
+  // What to hold of it. Of two with the same bits one is enough, and the layer never needs all that
+  // it saves twice: what the forward's slot alone holds gives way to what was just made, which
+  // others may still need; what others hold as well stays.
+  at::Tensor compare(std::size_t index, const at::Tensor& tensor) {
+    at::Tensor again = tensor.tensor_data();
+    if (!difference_.empty()) return again;
     difference_ = frame_.mismatch(index, tensor);
-    if (!difference_.empty()) return;
-    const at::Tensor& kept = frame_.slots_[index].tensor;
-    if (kept.defined() && !same_where_written(kept, tensor)) {
-      difference_ = "saved tensor " + std::to_string(index) + " has other values";
+    if (!difference_.empty() || !frame_.slots_[index].tensor.defined()) return again;
+    Slot& slot = frame_.slots_[index];
+    if (!same_bits(slot.tensor, tensor)) {
+      if (!same_where_written(slot.tensor, tensor)) {
+        difference_ = "saved tensor " + std::to_string(index) + " has other values";
+      }
+      return again;
     }
+    if (!lie_alike(slot.tensor, tensor)) return again;
+    if (!replaceable_[index]) return slot.tensor.tensor_data();
+    slot.tensor = again;
+    slot.version = version_of(tensor);
+    return again;
+  }
+
+  static bool lie_alike(const at::Tensor& left, const at::Tensor& right) {
+    if (left.layout() != at::kStrided || right.layout() != at::kStrided) return false;
+    if (!left.has_storage() || !right.has_storage()) return false;
+    return left.sizes() == right.sizes() && left.strides() == right.strides() &&
+           left.storage_offset() == right.storage_offset() &&
+           left.storage().nbytes() == right.storage().nbytes() &&
+           left.is_conj() == right.is_conj() && left.is_neg() == right.is_neg();
   }
 
   Frame& frame_;
+  std::vector<bool> replaceable_;  // by slot
   std::size_t next_ = 0;
   std::string difference_;
 };

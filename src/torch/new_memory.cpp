@@ -25,11 +25,10 @@ bool shows(const char* element, std::size_t bytes, MemoryPattern pattern) {
   });
 }
 
-bool same_on_cpu(const at::Tensor& forward, const at::Tensor& again) {
+bool written_same_on_cpu(const at::Tensor& forward, const at::Tensor& again) {
   const auto* const a = static_cast<const char*>(forward.const_data_ptr());
   const auto* const b = static_cast<const char*>(again.const_data_ptr());
   const auto bytes = static_cast<std::size_t>(forward.nbytes());
-  if (std::memcmp(a, b, bytes) == 0) return true;
   const auto item = static_cast<std::size_t>(forward.element_size());
   for (std::size_t at = 0; at < bytes; at += item) {
     if (std::memcmp(a + at, b + at, item) == 0) continue;
@@ -54,6 +53,16 @@ at::ScalarType word_of(std::size_t bytes) {
   }
 }
 
+// Of contiguous tensors.
+bool same_words(const at::Tensor& left, const at::Tensor& right) {
+  if (left.is_cpu()) {
+    const auto bytes = static_cast<std::size_t>(left.nbytes());
+    return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), bytes) == 0;
+  }
+  const at::ScalarType word = word_of(static_cast<std::size_t>(left.element_size()));
+  return at::equal(left.flatten().view(word), right.flatten().view(word));
+}
+
 std::int64_t word_showing(MemoryPattern pattern, std::size_t bytes) {
   const auto byte = static_cast<std::uint8_t>(pattern);
   std::array<unsigned char, sizeof(std::int64_t)> word{};
@@ -72,11 +81,10 @@ std::int64_t word_showing(MemoryPattern pattern, std::size_t bytes) {
   }
 }
 
-bool same_on_device(const at::Tensor& forward, const at::Tensor& again) {
+bool written_same_on_device(const at::Tensor& forward, const at::Tensor& again) {
   const auto item = static_cast<std::size_t>(forward.element_size());
   const at::Tensor a = forward.flatten().view(word_of(item));
   const at::Tensor b = again.flatten().view(word_of(item));
-  if (at::equal(a, b)) return true;
   const at::Tensor unwritten = a.eq(word_showing(MemoryPattern::kForward, item))
                                    .logical_and_(b.eq(word_showing(MemoryPattern::kAgain, item)));
   return a.eq(b).logical_or_(unwritten).all().item<bool>();
@@ -93,14 +101,21 @@ PatternGuard::PatternGuard(MemoryPattern pattern) : before_(this_thread()) {
 
 PatternGuard::~PatternGuard() { this_thread() = before_; }
 
+bool same_bits(const at::Tensor& left, const at::Tensor& right) {
+  if (left.sizes() != right.sizes() || left.element_size() > kLargestElement) return false;
+  const PatternGuard plain(MemoryPattern::kNone);
+  const at::NoGradGuard no_grad;
+  return left.numel() == 0 || same_words(left.contiguous(), right.contiguous());
+}
+
 bool same_where_written(const at::Tensor& forward, const at::Tensor& again) {
   if (forward.sizes() != again.sizes() || forward.element_size() > kLargestElement) return false;
   const PatternGuard plain(MemoryPattern::kNone);
   const at::NoGradGuard no_grad;
   const at::Tensor a = forward.contiguous();
   const at::Tensor b = again.contiguous();
-  if (a.numel() == 0) return true;
-  return a.is_cpu() ? same_on_cpu(a, b) : same_on_device(a, b);
+  if (a.numel() == 0 || same_words(a, b)) return true;
+  return a.is_cpu() ? written_same_on_cpu(a, b) : written_same_on_device(a, b);
 }
 
 }  // namespace pudica::hooks

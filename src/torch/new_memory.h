@@ -27,6 +27,10 @@ class PatternGuard {
   MemoryPattern before_;
 };
 
+// Whether two tensors of one type are of one size and equal to the bit. Waits for the
+// device.
+bool same_bits(const at::Tensor& left, const at::Tensor& right);
+
 // Whether two tensors of one type, of a forward under kForward and of a run under kAgain, are equal
 // to the bit wherever one of the runs wrote. Waits for the device.
 bool same_where_written(const at::Tensor& forward, const at::Tensor& again);

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "pudica/torch.h"
+#include "torch/meter.h"
 #include "torch/toy_model.h"
 
 namespace pudica::testing {
@@ -262,6 +263,43 @@ TEST_F(LayerHalvesTest, AClassThatSavesWhatNobodyWroteReproducesItself) {
 
 // As Ctrl-C in another language: neither a failure of the layer's nor one of pudica's.
 struct Struck {};
+
+// Saves its input, six results that nobody else holds, and the last one, which it returns.
+std::vector<at::Tensor> eight_operators(const std::vector<at::Tensor>& inputs) {
+  at::Tensor x = inputs[0];
+  for (int i = 0; i < 7; ++i) x = x.sin();
+  return {x.exp()};
+}
+
+TEST_F(LayerHalvesTest, ATrialNeverHoldsTwiceWhatTheLayerSaves) {
+  constexpr std::int64_t kTensor = std::int64_t{1} << 20U;
+  policy_->plan.default_mode = Mode::keep();
+  std::vector<std::int64_t> held;
+  std::vector<at::Tensor> gradients;
+  const at::Tensor input = at::rand({kTensor / 4}).requires_grad_(true);
+  for (const bool trial : {true, false}) {
+    handle_->begin_step(ShapeKey{1, 4});
+    const std::int64_t before = hooks::cpu_meter().in_use_bytes();
+    LayerOptions options;
+    options.unproven = true;
+    at::Tensor y;
+    {
+      const at::Tensor x = input * 1.0;
+      ASSERT_TRUE(handle_->enter_layer(eight_operators, {x}, options));
+      y = eight_operators({x})[0];
+      handle_->leave_layer({y});
+    }
+    held.push_back(hooks::cpu_meter().in_use_bytes() - before);
+    const std::int64_t peak = hooks::cpu_meter().peak_bytes() - before;
+    EXPECT_LE(peak, held.back() + (trial ? 3 * kTensor : kTensor)) << trial;
+    gradients.push_back(torch::autograd::grad({y.sum()}, {input})[0]);
+    y = at::Tensor();
+    handle_->end_step();
+  }
+  EXPECT_EQ(held[0], held[1]) << "what others hold stays theirs, and is not held twice";
+  EXPECT_EQ(held[1], 8 * kTensor);
+  EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
+}
 
 LayerFunction struck_from(const LayerFunction& function, bool after) {
   return [=](const std::vector<at::Tensor>& inputs) -> std::vector<at::Tensor> {

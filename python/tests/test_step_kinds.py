@@ -107,10 +107,23 @@ def at_each_layer(model: nn.Module, k: int) -> None:
     sum(model(words)).backward()
 
 
+def resnet() -> nn.Module:
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 24, 32, 48], depths=[2, 2, 3, 2], layer_type="basic",
+        num_labels=3))
+
+
+def images(model: nn.Module, k: int) -> None:
+    """The last layers see one pixel of the smallest, which no dimension of the batch tells."""
+    rows, size = random.Random(k).randint(2, 8), 32 * random.Random(k + 500).randint(1, 3)
+    pixels = torch.randn(rows, 3, size, size, generator=torch.Generator().manual_seed(k))
+    model(pixels, labels=torch.zeros(rows, dtype=torch.long)).loss.backward()
+
+
 @pytest.mark.parametrize("share", [0.05, 0.5])
 @pytest.mark.parametrize("make, step, learning, predicted", [
     (packed_llama, packed, 7, 35), (six_layers, of_any_size, 8, 25), (six_layers, cut_short, 6, 35),
-    (supervised, at_each_layer, 6, 45)])
+    (supervised, at_each_layer, 6, 45), (resnet, images, 11, 30)])
 def test_each_kind_of_step_is_learned_once(
     make: Callable[[], nn.Module], step: Callable[[nn.Module, int], None], learning: int,
     predicted: int, share: float,

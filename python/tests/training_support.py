@@ -22,7 +22,8 @@ def digest(model: nn.Module) -> str:
     found = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().cpu().flatten()
+        found.update(flat.view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 

@@ -57,7 +57,7 @@ StepDecision ControllerImpl::begin_step(const StepContext& context) {
 
 std::optional<StepDecision> ControllerImpl::replan(const StepContext& context,
                                                    std::uint16_t first_class) {
-  StepKind* const kind = kinds_.of_first(first_class);
+  StepKind* const kind = kinds_.of_first(first_class, context.shape);
   if (broken_ || kind == kind_ || (kind == nullptr && kind_->structure.layers.empty())) {
     return std::nullopt;
   }

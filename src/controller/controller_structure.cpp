@@ -56,11 +56,24 @@ bool share_classes(const StepStructure& left, const StepStructure& right) {
 
 }  // namespace
 
-// What it is known by: the class of its first layer, which is there before anything else is.
+// That of the very same layers; else one that begins with a layer of the same class, whose layers
+// some are left out of or some came to. As many of other classes are another kind, as long as
+// there is room for more.
 StepKind& ControllerImpl::kind_of(const StepStructure& structure) {
   if (structure.layers.empty()) return *kind_;
-  StepKind* const kind = kinds_.of_first(structure.layers[0].layer_class);
-  return kind != nullptr ? *kind : fresh_kind();
+  for (const auto& kind : kinds_) {
+    if (std::ranges::equal(structure.layers, kind->structure.layers, is_same_layer)) return *kind;
+  }
+  const std::uint16_t first_class = structure.layers[0].layer_class;
+  const bool expected =
+      !kind_->structure.layers.empty() && kind_->structure.layers[0].layer_class == first_class;
+  StepKind* const alike = expected ? kind_ : kinds_.of_first(first_class, {});
+  if (alike == nullptr) return fresh_kind();
+  const StepStructure& known = alike->structure;
+  const bool others = structure.layers.size() == known.layers.size() &&
+                      agree(structure.class_names, known.class_names) &&
+                      !share_classes(structure, known);
+  return others && kinds_.has_room() ? fresh_kind() : *alike;
 }
 
 StepKind& ControllerImpl::fresh_kind() {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "controller/kinds_by_shape.h"
 #include "controller/known_peaks.h"
 #include "controller/phase.h"
 #include "controller/tight_shapes.h"
@@ -95,8 +96,9 @@ struct StepKind {
 
 // Never empty. Which kind a step is of shows in its first layer; until then it is expected to be of
 // the kind that its regime had last: batches with a dimension of 1 run other operators, and layers
-// of other classes then. Where all numbers are taken the kind that was not run for the longest is
-// given up. Not thread-safe: one owner thread.
+// of other classes then. Kinds that begin alike are told apart by the shape (KindsByShape). Where
+// all numbers are taken the kind that was not run for the longest is given up. Not thread-safe: one
+// owner thread.
 class StepKinds {
  public:
   using Factory = std::function<std::unique_ptr<StepKind>(std::uint8_t number)>;
@@ -105,34 +107,36 @@ class StepKinds {
 
   [[nodiscard]] StepKind& expected(const ShapeKey& shape) const {
     const auto known = of_regime_.find(regime_of(shape));
-    return *kinds_[known == of_regime_.end() ? latest_ : known->second];
+    return alike(*kinds_[known == of_regime_.end() ? latest_ : known->second], shape);
   }
-  // The kind of a step whose first layer is of this class: one that begins so, else one that runs
-  // such a layer later (its first may have been left out); null: none does.
-  [[nodiscard]] StepKind* of_first(std::uint16_t layer_class) const {
+  // The kind of a step of that shape whose first layer is of this class: one that begins so, else
+  // one that runs such a layer later (its first may have been left out); null: none does.
+  [[nodiscard]] StepKind* of_first(std::uint16_t layer_class, const ShapeKey& shape) const {
     StepKind* later = nullptr;
     for (const auto& kind : kinds_) {
       const auto& layers = kind->structure.layers;
       const auto found = std::ranges::find(layers, layer_class, &StepStructure::Layer::layer_class);
       if (found == layers.end()) continue;
-      if (found == layers.begin()) return kind.get();
+      if (found == layers.begin()) return &alike(*kind, shape);
       if (later == nullptr) later = kind.get();
     }
     return later;
   }
+  [[nodiscard]] bool has_room() const { return kinds_.size() < kMost; }
   // One without layers; `given_up`: its number was another kind's, never that of `spared`.
   StepKind& fresh(const StepKind& spared, bool& given_up) {
     given_up = false;
     for (const auto& kind : kinds_) {
       if (kind->structure.layers.empty()) return *kind;
     }
-    if (kinds_.size() < kMost) return renew(kinds_.size());
+    if (has_room()) return renew(kinds_.size());
     given_up = true;
     std::size_t number = spared.number == 0 ? 1 : 0;
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       if (i != spared.number && ran_at_[i] < ran_at_[number]) number = i;
     }
     std::erase_if(of_regime_, [number](const auto& known) { return known.second == number; });
+    by_shape_.forget(number);
     return renew(number);
   }
   // A step of the kind has ended.
@@ -140,12 +144,14 @@ class StepKinds {
     latest_ = kind.number;
     ran_at_[latest_] = step;
     of_regime_[regime_of(shape)] = latest_;
+    by_shape_.note(shape, latest_);
   }
   // Begun anew, with kinds of these layers.
   void restore(std::vector<StepStructure> structures) {
     kinds_.clear();
     ran_at_.clear();
     of_regime_.clear();
+    by_shape_.clear();
     latest_ = 0;
     for (std::size_t i = 0; i < std::clamp<std::size_t>(structures.size(), 1, kMost); ++i) {
       renew(i);
@@ -170,6 +176,20 @@ class StepKinds {
     return ones;
   }
 
+  static bool begin_alike(const StepKind& left, const StepKind& right) {
+    const auto& a = left.structure.layers;
+    const auto& b = right.structure.layers;
+    return !a.empty() && !b.empty() && a[0].layer_class == b[0].layer_class;
+  }
+
+  // Of the kinds that begin as this one does, the one of the shape.
+  [[nodiscard]] StepKind& alike(StepKind& kind, const ShapeKey& shape) const {
+    const auto is_alike = [&](const auto& other) { return begin_alike(*other, kind); };
+    if (std::ranges::count_if(kinds_, is_alike) < 2) return kind;
+    const auto may_be = [&](std::size_t number) { return is_alike(kinds_[number]); };
+    return *kinds_[by_shape_.of(shape, may_be).value_or(kind.number)];
+  }
+
   StepKind& renew(std::size_t number) {
     if (number == kinds_.size()) {
       kinds_.emplace_back();
@@ -183,6 +203,7 @@ class StepKinds {
   std::vector<std::unique_ptr<StepKind>> kinds_;  // by number
   std::vector<std::uint64_t> ran_at_;             // the step, by number
   std::map<std::uint64_t, std::size_t> of_regime_;
+  KindsByShape by_shape_;
   std::size_t latest_ = 0;
 };
 

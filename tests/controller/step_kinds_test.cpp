@@ -59,6 +59,36 @@ TEST(StepKinds, StepsOfTwoKindsInAnyOrderAreLearnedOnceAndPlanned) {
   }
 }
 
+// As convolutions do, whose last ones see a single pixel of a small image: nothing but the shape
+// tells it before those layers come.
+TEST(StepKinds, StepsThatBeginAlikeAndDifferBehindAreKindsThatTheShapeTells) {
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
+    Harness harness({.encoder_layers = 5, .decoder_layers = 4, .menu_steps = 2});
+    harness.model.spec().decoder_class = 2;
+    const Bytes budget = harness.budget_at(kLongest, 0.3);
+    const auto train_alike = [&](int steps, std::uint64_t batches) {
+      Counts counts;
+      for (const std::int64_t length : lengths(static_cast<std::size_t>(steps), batches)) {
+        harness.model.spec().decoder_class = length < 200 ? 2 : 0;
+        const HarnessStep step = harness.step({8, length}, budget);
+        EXPECT_LE(step.outcome.peak_bytes, budget);
+        counts.learning += step.state == ControllerState::kLearning ? 1 : 0;
+        if (!step.decision.plan->predicts_peak()) continue;
+        ++counts.predicted;
+        const bool right = step.outcome.peak_bytes == step.decision.plan->predicted_peak_bytes;
+        counts.wrong += right ? 0 : 1;
+      }
+      return counts;
+    };
+    EXPECT_LE(train_alike(20, seed).learning, 8) << seed;
+    const Counts then = train_alike(60, seed + 100);
+    EXPECT_EQ(then.learning, 0) << seed;
+    EXPECT_GE(then.predicted, 55) << seed;
+    EXPECT_LE(then.wrong, 3) << seed << ": shapes between the two, seen for the first time";
+    EXPECT_EQ(harness.controller->snapshot().counters.drifts, 0) << seed;
+  }
+}
+
 // The shape tells before the first layer does, where it can.
 TEST(StepKinds, ADimensionOfOneTellsTheKind) {
   Harness harness({});
@@ -203,10 +233,46 @@ TEST(StepKinds, StepsThatBeginDifferentlyAreOfTwoKinds) {
     return structure;
   };
   kinds.restore({structure_of({0, 2, 2}), structure_of({1, 2, 2})});
-  EXPECT_EQ(kinds.of_first(0), &kinds[0]);
-  EXPECT_EQ(kinds.of_first(1), &kinds[1]);
-  EXPECT_EQ(kinds.of_first(2), &kinds[0]) << "the first layer was left out";
-  EXPECT_EQ(kinds.of_first(3), nullptr);
+  EXPECT_EQ(kinds.of_first(0, {8, 64}), &kinds[0]);
+  EXPECT_EQ(kinds.of_first(1, {8, 64}), &kinds[1]);
+  EXPECT_EQ(kinds.of_first(2, {8, 64}), &kinds[0]) << "the first layer was left out";
+  EXPECT_EQ(kinds.of_first(3, {8, 64}), nullptr);
+  kinds.restore({structure_of({0, 2, 2}), structure_of({0, 3, 3})});
+  EXPECT_EQ(kinds.of_first(0, {8, 64}), &kinds[0]);
+  kinds.ran(kinds[1], {8, 64}, 1);
+  kinds.ran(kinds[0], {8, 8}, 2);
+  EXPECT_EQ(kinds.of_first(0, {8, 80}), &kinds[1]);
+  EXPECT_EQ(&kinds.expected({8, 80}), &kinds[1]);
+  EXPECT_EQ(&kinds.expected({8, 10}), &kinds[0]);
+}
+
+TEST(KindsByShape, AShapeIsOfTheKindThatItWasOfAndANewOneOfItsNearestNeighbours) {
+  KindsByShape kinds;
+  const auto any = [](std::size_t) { return true; };
+  EXPECT_EQ(kinds.of({8, 64}, any), std::nullopt);
+  kinds.note({8, 32}, 0);
+  kinds.note({8, 96}, 1);
+  EXPECT_EQ(kinds.of({8, 32}, any), 0U);
+  EXPECT_EQ(kinds.of({2, 33}, any), 0U);
+  EXPECT_EQ(kinds.of({8, 100}, any), 1U);
+  kinds.note({1, 100}, 2);
+  EXPECT_EQ(kinds.of({1, 32}, any), 2U) << "a dimension of 1 is no small one";
+  EXPECT_EQ(kinds.of({2, 100}, any), 1U);
+  EXPECT_EQ(kinds.of({8, 32, 7}, any), std::nullopt) << "another number of dimensions";
+  kinds.note({8, 32}, 1);
+  EXPECT_EQ(kinds.of({8, 32}, any), 1U);
+  EXPECT_EQ(kinds.of({8, 32}, [](std::size_t kind) { return kind != 1; }), 2U);
+  kinds.forget(1);
+  EXPECT_EQ(kinds.of({8, 32}, any), 2U);
+}
+
+TEST(KindsByShape, AreBounded) {
+  KindsByShape kinds;
+  for (std::int64_t length = 1; length < 2000; ++length) kinds.note({8, length}, 5);
+  kinds.note({8, 4000}, 6);
+  const auto any = [](std::size_t) { return true; };
+  EXPECT_EQ(kinds.of({8, 1999}, any), 5U);
+  EXPECT_EQ(kinds.of({8, 4000}, any), 6U);
 }
 
 TEST(StepKinds, AStepOfMoreLayersThanCanBeToldApartIsNotPlanned) {

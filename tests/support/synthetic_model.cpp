@@ -95,14 +95,14 @@ struct SyntheticModel::Run {
 
 StepStructure SyntheticModel::structure() const {
   StepStructure out;
-  for (int kind = 0; kind <= spec_.first_class; kind += 2) {
+  for (int kind = 0; kind <= last_class(); kind += 2) {
     out.class_names.emplace_back("encoder");
     out.class_names.emplace_back("decoder");
   }
   std::vector<std::uint16_t> order;
   for (int i = 0; i < layer_count(); ++i) order.push_back(class_of(i));
   out.layers = layers_of(order);
-  for (int menu = 0; spec_.menu_steps > 0 && menu < spec_.first_class + 2; ++menu) {
+  for (int menu = 0; spec_.menu_steps > 0 && menu < last_class() + 2; ++menu) {
     out.menus.push_back({static_cast<std::uint64_t>(7 + menu), {}});
     for (int k = 0; k < spec_.menu_steps; ++k) out.menus.back().steps.push_back("drops some");
   }
@@ -124,7 +124,10 @@ SyntheticModel::Deltas SyntheticModel::inventory(const ShapeKey& shape, int laye
   const std::int64_t length = decodes(layer) && shape.size() > 2 ? shape[2] : shape[1];
   Deltas out{u, u, u, u, 8 * shape[0] * length, u, 4 * u * spec_.inventory_scale, 4 * u, u};
   if (spec_.heads > 0) out.push_back(4 * spec_.heads * shape[0] * length * length);
-  if (decodes(layer)) out.push_back(8 * shape[0] * shape[1] * spec_.width);  // cross attention
+  if (decodes(layer)) {
+    out.push_back(8 * shape[0] * shape[1] * spec_.width *
+                  (1 + spec_.decoder_class));  // cross attention
+  }
   return out;
 }
 

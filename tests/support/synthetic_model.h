@@ -14,6 +14,7 @@ struct SyntheticSpec {
   int encoder_layers = 8;   // class `first_class`, over dimension 1
   int decoder_layers = 0;   // the class behind it, over dimension 2, reading dimension 1
   int first_class = 0;      // of the next steps: another is another kind of step
+  int decoder_class = 0;    // by how much its class is another: steps that begin alike
   int left_out_layers = 0;  // of the next steps; the optimizer has them
   std::int64_t width = 64;
   std::int64_t vocabulary = 300;
@@ -57,8 +58,10 @@ class SyntheticModel {
   [[nodiscard]] int layer_count() const { return spec_.encoder_layers + spec_.decoder_layers; }
   [[nodiscard]] bool decodes(int layer) const { return layer >= spec_.encoder_layers; }
   [[nodiscard]] std::uint16_t class_of(int layer) const {
-    return static_cast<std::uint16_t>(spec_.first_class + (decodes(layer) ? 1 : 0));
+    const int behind = decodes(layer) ? 1 + spec_.decoder_class : 0;
+    return static_cast<std::uint16_t>(spec_.first_class + behind);
   }
+  [[nodiscard]] int last_class() const { return spec_.first_class + spec_.decoder_class; }
   [[nodiscard]] bool is_last(int layer) const {
     return layer == spec_.encoder_layers - 1 || layer == layer_count() - 1;
   }

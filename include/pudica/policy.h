@@ -124,6 +124,7 @@ struct StepOutcome {
   std::int64_t revocations = 0;
   bool overrun = false;
   bool failed = false;  // the step did not end (exception); its measurements are partial
+  bool rested = false;  // its layers, those that the plan is for, were passed by
   // Empty unless recorded. Seconds that are not known yet are 0: learn_times() tells them.
   std::vector<SegmentObservation> segments;
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them

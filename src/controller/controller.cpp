@@ -51,7 +51,7 @@ StepDecision ControllerImpl::begin_step(const StepContext& context) {
     begin_context(context);
     return decide(context);
   });
-  decision.may_change = kinds_.size() > 1;
+  decision.may_change = kinds_.begin_differently();
   return decision;
 }
 

@@ -42,7 +42,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (outcome.revocations > 0) ++counters_.revoked_steps;
   if (outcome.overrun) ++counters_.overruns;
   if (outcome.failed || broken_) return;
-  kind_ = told_;  // the step's layers are those that were told last
+  // The step's layers are those that were told last, where they were looked at.
+  kind_ = outcome.rested ? &kinds_[planned_kind_] : told_;
   const ShapeKey& shape = outcome.context.shape;
   largest_.resize(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);

@@ -159,6 +159,12 @@ class StepKinds {
     }
   }
 
+  // Whether a step's first layer says something that its shape does not.
+  [[nodiscard]] bool begin_differently() const {
+    return std::ranges::any_of(kinds_, [this](const auto& kind) {
+      return kind != kinds_[0] && !begin_alike(*kind, *kinds_[0]);
+    });
+  }
   [[nodiscard]] std::size_t size() const { return kinds_.size(); }
   [[nodiscard]] StepKind& operator[](std::size_t number) const { return *kinds_[number]; }
   [[nodiscard]] auto begin() const { return kinds_.begin(); }

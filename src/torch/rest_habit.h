@@ -15,9 +15,9 @@ namespace pudica::hooks {
 
 // Where all layers are kept without hooks, what is done in them is to look: which they are, what
 // they are given, how long they take. A step whose like was looked at twice, with the same layers
-// and no more bytes than predicted, rests: its layers are passed by, but for one such step in
-// sixteen. Resting steps are judged by their peak; the first that is above what is predicted ends
-// the rest of all, and twice as many looks are needed from then on. Not thread-safe.
+// each time and no more bytes than predicted, rests: its layers are passed by, but for one such
+// step in sixteen. Resting steps are judged by their peak; the first that is above what is
+// predicted ends the rest of all, and twice as many looks are needed from then on. Not thread-safe.
 class RestHabit {
  public:
   using Classes = std::vector<std::uint16_t>;  // of the layer calls, in their order
@@ -27,9 +27,8 @@ class RestHabit {
   void begin(std::int64_t kind, const ShapeKey& shape, bool look) {
     step_ = {kind, shape};
     const auto known = known_.find(*step_);
-    const auto layers = layers_of_.find(kind);
-    rests_ = !look && known != known_.end() && known->second.looks >= needed_ &&
-             known->second.rests < kMostRests && layers != layers_of_.end() && !layers->second.vary;
+    rests_ = !look && known != known_.end() && !known->second.vary &&
+             known->second.looks >= needed_ && known->second.rests < kMostRests;
     if (rests_) ++known->second.rests;
   }
   [[nodiscard]] bool is_asked() const { return step_.has_value(); }
@@ -41,10 +40,10 @@ class RestHabit {
   void looked(const Classes& classes, bool held) {
     if (!step_ || rests_) return;
     if (known_.size() >= kMostSteps) known_.clear();
-    Layers& layers = layers_of_.try_emplace(step_->first, Layers{classes, false}).first->second;
-    layers.vary = layers.vary || layers.classes != classes;
-    Known& known = known_[*step_];
-    known = {held ? known.looks + 1 : 0, 0};
+    Known& known = known_.try_emplace(*step_, Known{classes}).first->second;
+    known.vary = known.vary || known.classes != classes;
+    known.looks = held ? known.looks + 1 : 0;
+    known.rests = 0;
   }
   void rested(bool held) {
     if (held || !rests_) return;
@@ -57,26 +56,20 @@ class RestHabit {
     rests_ = false;
   }
   // The model is another one.
-  void forget() {
-    known_.clear();
-    layers_of_.clear();
-  }
+  void forget() { known_.clear(); }
 
  private:
   static constexpr std::int64_t kMostNeeded = std::int64_t{1} << 20U;
   static constexpr std::int64_t kMostRests = 15;  // in a row
   static constexpr std::size_t kMostSteps = 4096;
   struct Known {
+    Classes classes;
     std::int64_t looks = 0;  // at which it held, in a row
     std::int64_t rests = 0;  // since the latest
-  };
-  struct Layers {
-    Classes classes;
-    bool vary = false;  // from step to step
+    bool vary = false;       // its layers, from step to step
   };
 
   std::map<std::pair<std::int64_t, ShapeKey>, Known> known_;
-  std::map<std::int64_t, Layers> layers_of_;  // by kind
   std::int64_t needed_ = 2;
   std::optional<std::pair<std::int64_t, ShapeKey>> step_;
   bool rests_ = false;

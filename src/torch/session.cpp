@@ -318,6 +318,7 @@ StepReport Session::end_step() {
       const double seconds = host_clock_.now().passed_since(step_began_);
       StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                           report.revocations, report.overrun, call_failed_,      {}};
+      outcome.rested = report.rested;
       outcome.layer_calls = report.layer_calls;
       outcome.recomputed_layers = report.recomputed_layers;
       outcome.host_peak_bytes = report.host_peak_bytes;

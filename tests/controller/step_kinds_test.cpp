@@ -89,6 +89,30 @@ TEST(StepKinds, StepsThatBeginAlikeAndDifferBehindAreKindsThatTheShapeTells) {
   }
 }
 
+TEST(StepKinds, AStepThatRestsIsOfTheKindThatItWasPlannedFor) {
+  Harness harness({.encoder_layers = 5, .decoder_layers = 4});
+  const Bytes budget = harness.budget_at(kLongest, 2);
+  const auto step = [&](std::int64_t length, bool rests = false) {
+    harness.model.spec().decoder_class = length < 200 ? 2 : 0;
+    return harness.step({8, length}, budget, rests).decision.plan;
+  };
+  for (int i = 0; i < 12; ++i) {
+    step(100 + i);
+    step(400 + i);
+  }
+  const PlanPtr large = step(400);
+  const PlanPtr small = step(100);
+  ASSERT_NE(large->layer_classes, small->layer_classes);
+  for (int i = 0; i < 3; ++i) {
+    step(100);
+    for (const std::int64_t length : {400, 402}) {
+      const PlanPtr rested = step(length, /*rests=*/true);
+      EXPECT_EQ(rested->layer_classes, large->layer_classes) << i;
+      EXPECT_TRUE(rested->predicts_peak()) << i;
+    }
+  }
+}
+
 // The shape tells before the first layer does, where it can.
 TEST(StepKinds, ADimensionOfOneTellsTheKind) {
   Harness harness({});
@@ -237,7 +261,9 @@ TEST(StepKinds, StepsThatBeginDifferentlyAreOfTwoKinds) {
   EXPECT_EQ(kinds.of_first(1, {8, 64}), &kinds[1]);
   EXPECT_EQ(kinds.of_first(2, {8, 64}), &kinds[0]) << "the first layer was left out";
   EXPECT_EQ(kinds.of_first(3, {8, 64}), nullptr);
+  EXPECT_TRUE(kinds.begin_differently());
   kinds.restore({structure_of({0, 2, 2}), structure_of({0, 3, 3})});
+  EXPECT_FALSE(kinds.begin_differently());
   EXPECT_EQ(kinds.of_first(0, {8, 64}), &kinds[0]);
   kinds.ran(kinds[1], {8, 64}, 1);
   kinds.ran(kinds[0], {8, 8}, 2);

@@ -57,13 +57,15 @@ TEST_F(RestHabitTest, OneLikeItInSixteenIsLookedAt) {
   }
 }
 
-TEST_F(RestHabitTest, WhereLayersComeAndGoNothingRests) {
-  for (int i = 0; i < 2; ++i) step(shape_);
-  EXPECT_FALSE(step(ShapeKey{2, 17}, true, {0, 1}));
-  EXPECT_FALSE(step(shape_));
-  EXPECT_FALSE(step(shape_, true, {0, 1}, 1)) << "of another kind they may be others";
-  step(shape_, true, {0, 1}, 1);
-  EXPECT_TRUE(step(shape_, true, {0, 1}, 1));
+TEST_F(RestHabitTest, WhereLayersComeAndGoAtOneShapeNothingRests) {
+  step(shape_);
+  step(shape_, true, {0, 1});
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(step(shape_)) << i;
+  const ShapeKey small{2, 4};
+  for (int i = 0; i < 2; ++i) step(small, true, {0, 2, 2});
+  EXPECT_TRUE(step(small, true, {0, 2, 2})) << "of another shape they may be others";
+  for (int i = 0; i < 2; ++i) step(shape_, true, {0, 1}, 1);
+  EXPECT_TRUE(step(shape_, true, {0, 1}, 1)) << "or of another kind";
 }
 
 TEST_F(RestHabitTest, ALookIsNoRestAndCounts) {

@@ -62,8 +62,8 @@ def _find(generator: Any) -> _Places | None:
             return None
         start = id(generator) + head
         waits = ctypes.c_int.from_address(start + pending_at)
-        half = ctypes.c_double.from_address(start + gauss_at)
-        if [waits.value, half.value] != normal:
+        half = (ctypes.c_char * 8).from_address(start + gauss_at)
+        if waits.value != normal[0] or half.raw != struct.pack("=d", normal[1]):
             return None
         return _Places(generator, bits, block, waits, half)
     except Exception:  # noqa: BLE001  (another numpy: the documented way is there)
@@ -91,17 +91,21 @@ def state() -> Any:
     if places is None:
         return None if numpy is None else numpy.get_state(legacy=False)
     with places.bits.lock:
-        return places.words.raw, places.pending.value, places.gauss.value
+        return places.words.raw, places.pending.value, places.gauss.raw, places.bits
 
 
 def restore(saved: Any) -> bool:
     """What state() gave; whether it had been drawn from since."""
     if saved is None or _same(saved, state()):
         return False
+    numpy: Any = sys.modules["numpy.random"]
     if isinstance(saved, tuple):
         *words, index = struct.unpack(_LAYOUT, saved[0])
-        saved = ("MT19937", words, index, *saved[1:])
-    sys.modules["numpy.random"].set_state(saved)
+        (half,) = struct.unpack("=d", saved[2])
+        if numpy.get_state.__self__._bit_generator is not saved[3]:
+            numpy.set_bit_generator(saved[3])
+        saved = ("MT19937", words, index, saved[1], half)
+    numpy.set_state(saved)
     return True
 
 

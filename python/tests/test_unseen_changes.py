@@ -45,6 +45,31 @@ class Stack(nn.Module):
         return x
 
 
+class Wide(Block):
+    """A layer of another class."""
+
+    copies = 8
+
+
+class Branching(nn.Module):
+    """Common layers, and behind them those of one of two tasks."""
+
+    heavy = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(100, 32)
+        self.layers = nn.ModuleList(Block() for _ in range(6))
+        self.light = nn.ModuleList(budgets.Block() for _ in range(2))
+        self.wide = nn.ModuleList(Wide() for _ in range(2))
+
+    def forward(self, words: torch.Tensor) -> Any:
+        x = self.embed(words)
+        for layer in [*self.layers, *(self.wide if self.heavy else self.light)]:
+            x = layer(x)
+        return x
+
+
 def everywhere(_: Any, begun: bool) -> None:
     global _copies
     _copies = 4 if begun else 1
@@ -85,3 +110,24 @@ def test_the_budget_holds(change: Callable[[Any, bool], None], share: float) -> 
     assert course.bits == of.plain()
     assert course.stats["failures"] == 0
     assert course.stats["revocations"] > 0, "it took something to hold"
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_steps_of_one_shape_that_end_in_other_layers_do_not_run_free(share: float) -> None:
+    """Which ones come nothing tells before they are there, and the common layers may be kept."""
+
+    def often(heavy: Callable[[int], bool], steps: int) -> Training:
+        def step(model: Any, k: int) -> None:
+            model.heavy = heavy(k)
+            torch.manual_seed(k)
+            model(torch.randint(0, 100, (4, 128))).pow(2).mean().backward()
+
+        return Training(Branching, step, steps)
+
+    floor, most, _ = often(lambda _: True, 6).ends()
+    budget = int(floor + share * (most - floor))
+    of = often(lambda k: k % 7 == 3, 120)
+    course = of.run(budget)
+    assert course.bits == of.plain()
+    over = [number for number, _ in course.over(budget)]
+    assert len(over) <= 1, "from the second on it is known that either may come"

@@ -72,6 +72,7 @@ StepDecision ControllerImpl::contained(const StepContext& context,
   try {
     StepDecision decision = decide();
     planned_kind_ = kind_->number;
+    if (kinds_.is_torn(context.shape)) return revocably(std::move(decision));
     if (!is_restless()) return decision;
     return without_prediction(std::move(decision), "the layers of the latest steps differ");
   } catch (const std::exception& failure) {

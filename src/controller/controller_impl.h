@@ -99,6 +99,7 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
+  StepDecision revocably(StepDecision decision);
   StepDecision without_prediction(StepDecision decision, const char* why);
   void keep_apart(const StepStructure& old);
   void take_menus(const StepStructure& old);

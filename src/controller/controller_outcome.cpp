@@ -49,7 +49,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   for (std::size_t i = 0; i < shape.size(); ++i) largest_[i] = std::max(largest_[i], shape[i]);
   kinds_.ran(*kind_, shape, step_);
   std::optional<double> peak_error;
-  if (is_passing() || kind_->number != planned_kind_) {
+  if (outcome.rested) kind_->passing_steps = 0;  // it ran all of its kind's layers
+  if ((!outcome.rested && is_passing()) || kind_->number != planned_kind_) {
     pending_ = {};
   } else {
     peak_error = judge(outcome);

@@ -230,6 +230,17 @@ bool ControllerImpl::is_restless() const {
          step_ - kind_->changes.front() <= kRestlessSteps;
 }
 
+StepDecision ControllerImpl::revocably(StepDecision decision) {
+  if (decision.plan->revocable) return decision;
+  Plan plan = *decision.plan;
+  plan.id = next_plan_id_++;  // the cached one keeps its own
+  pending_.plan_id = plan.id;
+  plan.revocable = true;
+  plan.reason += "; steps of this shape run other layers now and then";
+  decision.plan = std::make_shared<const Plan>(std::move(plan));
+  return decision;
+}
+
 StepDecision ControllerImpl::without_prediction(StepDecision decision, const char* why) {
   if (decision.plan->predicted_peak_bytes <= Bytes(0)) return decision;
   Plan plan = *decision.plan;

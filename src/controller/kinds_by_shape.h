@@ -29,13 +29,17 @@ class KindsByShape {
   }
   void clear() { kinds_.clear(); }
 
+  // nullopt: that very shape was not there.
+  [[nodiscard]] std::optional<std::size_t> known(const ShapeKey& shape) const {
+    const auto found = kinds_.find(shape);
+    return found == kinds_.end() ? std::nullopt : std::optional(found->second);
+  }
+
   // Of the kinds that `may_be` is true for. Linear in the shapes where this one is new; nullopt: no
   // shape of such a kind has as many dimensions.
   template <typename Predicate>
   [[nodiscard]] std::optional<std::size_t> of(const ShapeKey& shape, Predicate&& may_be) const {
-    if (const auto known = kinds_.find(shape); known != kinds_.end() && may_be(known->second)) {
-      return known->second;
-    }
+    if (const auto kind = known(shape); kind && may_be(*kind)) return kind;
     std::optional<std::size_t> nearest;
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [other, kind] : kinds_) {

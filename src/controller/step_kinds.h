@@ -144,6 +144,8 @@ class StepKinds {
     latest_ = kind.number;
     ran_at_[latest_] = step;
     of_regime_[regime_of(shape)] = latest_;
+    const auto before = by_shape_.known(shape);
+    if (before && *before != latest_ && begin_alike(*kinds_[*before], kind)) torn_.insert(shape);
     by_shape_.note(shape, latest_);
   }
   // Begun anew, with kinds of these layers.
@@ -152,6 +154,7 @@ class StepKinds {
     ran_at_.clear();
     of_regime_.clear();
     by_shape_.clear();
+    torn_.clear();
     latest_ = 0;
     for (std::size_t i = 0; i < std::clamp<std::size_t>(structures.size(), 1, kMost); ++i) {
       renew(i);
@@ -159,6 +162,8 @@ class StepKinds {
     }
   }
 
+  // Steps of that very shape were of several kinds that begin alike: nothing tells which comes.
+  [[nodiscard]] bool is_torn(const ShapeKey& shape) const { return torn_.contains(shape); }
   // Whether a step's first layer says something that its shape does not.
   [[nodiscard]] bool begin_differently() const {
     return std::ranges::any_of(kinds_, [this](const auto& kind) {
@@ -210,6 +215,7 @@ class StepKinds {
   std::vector<std::uint64_t> ran_at_;             // the step, by number
   std::map<std::uint64_t, std::size_t> of_regime_;
   KindsByShape by_shape_;
+  ShapeSet torn_;
   std::size_t latest_ = 0;
 };
 

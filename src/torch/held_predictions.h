@@ -107,7 +107,7 @@ class HeldPredictions {
       return;
     }
     held_.erase(plan->id);
-    if (doubts_ && !(growth_ && ran_free_)) return;
+    if (doubts_ && !ran_free_) return;
     held_.clear();
     needed_ = std::min(2 * needed_, kMostNeeded);
   }

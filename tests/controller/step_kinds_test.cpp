@@ -113,6 +113,37 @@ TEST(StepKinds, AStepThatRestsIsOfTheKindThatItWasPlannedFor) {
   }
 }
 
+TEST(StepKinds, StepsThatRestDoNotMakeLayersThatWereLeftOutOncePassForGood) {
+  Harness harness({.encoder_layers = 8});
+  const Bytes budget = harness.budget_at(kLongest, 2);
+  for (int i = 0; i < 12; ++i) harness.step({8, 400 + i}, budget);
+  harness.model.spec().encoder_layers = 6;
+  harness.step({8, 300}, budget);
+  harness.model.spec().encoder_layers = 8;
+  for (int i = 0; i < 6; ++i) {
+    const HarnessStep step = harness.step({8, 400}, budget, /*rests=*/true);
+    EXPECT_EQ(step.state, ControllerState::kPlanning) << i;
+    EXPECT_EQ(step.decision.plan->modes.size(), 8U) << i;
+  }
+}
+
+TEST(StepKinds, AShapeOfTwoKindsThatBeginAlikeIsPlannedRevocably) {
+  Harness harness({.encoder_layers = 5, .decoder_layers = 4});
+  const Bytes budget = harness.budget_at(kLongest, 2);
+  const auto revocable = [&](std::int64_t length, int decoder_class) {
+    harness.model.spec().decoder_class = decoder_class;
+    return harness.step({8, length}, budget).decision.plan->revocable;
+  };
+  for (int i = 0; i < 12; ++i) {
+    revocable(400, 0);
+    revocable(100 + i, 2);
+  }
+  EXPECT_FALSE(revocable(400, 0));
+  EXPECT_FALSE(revocable(400, 2)) << "nothing told it";
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(revocable(400, 0)) << i;
+  EXPECT_FALSE(revocable(100, 2)) << "of one kind";
+}
+
 // The shape tells before the first layer does, where it can.
 TEST(StepKinds, ADimensionOfOneTellsTheKind) {
   Harness harness({});

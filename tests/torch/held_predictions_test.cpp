@@ -68,6 +68,9 @@ TEST_F(HeldPredictionsTest, ALayerThatThePlanDoesNotNameIsDoubtedFromThereOn) {
   EXPECT_TRUE(held_.doubts({.input_bytes = 20, .foreseen = false}));
   EXPECT_TRUE(held_.doubts({.input_bytes = 10}));
   held_.end(150'000, true);
+  EXPECT_TRUE(step({10, 20, 10}, 90'000));
+  EXPECT_TRUE(step({10, 20, 10}, 90'000)) << "it went without hooks for a part, and needed more";
+  EXPECT_FALSE(step({10, 20, 10}, 90'000));
 }
 
 TEST_F(HeldPredictionsTest, APlanThatNeededMoreBeginsAnewAndAllMustHoldTwiceAsOftenThen) {

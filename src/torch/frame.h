@@ -246,6 +246,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // The last part's outputs.
   std::vector<at::Tensor> rerun_parts(SaveMode& mode);
   void try_rerun();
+  [[nodiscard]] bool has_room_for_all_again();
   void check_buffers();
   [[nodiscard]] std::string difference_of_outputs(const std::vector<at::Tensor>& outputs) const;
   // The call's bits are compared with those of another run: on trial, or searched for its menu.

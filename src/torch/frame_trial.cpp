@@ -13,6 +13,7 @@
 #include "pudica/torch.h"
 #include "torch/frame.h"
 #include "torch/frame_versions.h"
+#include "torch/meter.h"
 #include "torch/new_memory.h"
 #include "torch/registry.h"
 
@@ -31,7 +32,9 @@ bool& layer_state_changed() {
 
 class Frame::TrialMode final : public SaveMode {
  public:
-  explicit TrialMode(Frame& frame) : frame_(frame), replaceable_(frame.slots_of_its_own()) {}
+  explicit TrialMode(Frame& frame) : frame_(frame), replaceable_(frame.slots_of_its_own()) {
+    if (frame.has_room_for_all_again()) replaceable_.assign(replaceable_.size(), false);
+  }
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override {
     return std::make_unique<Hooks>(*this);
@@ -57,9 +60,9 @@ class Frame::TrialMode final : public SaveMode {
     at::Tensor held_;
   };
 
-  // What to hold of it. Of two with the same bits one is enough, and the layer never needs all that
-  // it saves twice: what the forward's slot alone holds gives way to what was just made, which
-  // others may still need; what others hold as well stays.
+  // What to hold of it. Of two with the same bits one is enough: the forward's. Where there is no
+  // room for all that the layer saves a second time, what the forward's slot alone holds gives way
+  // at once to what was just made, which others may still need.
   at::Tensor compare(std::size_t index, const at::Tensor& tensor) {
     at::Tensor again = tensor.tensor_data();
     if (!difference_.empty()) return again;
@@ -112,6 +115,13 @@ std::string Frame::difference_of_outputs(const std::vector<at::Tensor>& outputs)
     }
   }
   return {};
+}
+
+bool Frame::has_room_for_all_again() {
+  const Meter* const meter = meter_for(options_.device);
+  if (meter == nullptr || meter->cap_bytes() <= 0) return true;
+  // As much for what is saved, and as much for what is not.
+  return meter->in_use_bytes() + 2 * freeable_bytes(/*drop=*/false) <= meter->cap_bytes();
 }
 
 void Frame::try_rerun() {

@@ -27,12 +27,14 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Embedded words through `layers` blocks of one kind."""
+    """Embedded words through `layers` blocks of one kind, as `make` makes them."""
 
-    def __init__(self, layers: int = 8) -> None:
+    def __init__(
+        self, layers: int = 8, make: Callable[[], nn.Module] = lambda: Block(dropout=0.1)
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(100, 32)
-        self.layers = nn.ModuleList(Block(dropout=0.1) for _ in range(layers))
+        self.layers = nn.ModuleList(make() for _ in range(layers))
 
     def forward(self, words: torch.Tensor) -> Any:
         x = self.embed(words)

@@ -32,17 +32,8 @@ class Block(budgets.Block):
         return x + y[:, : x.shape[1]]
 
 
-class Stack(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(100, 32)
-        self.layers = nn.ModuleList(Block() for _ in range(8))
-
-    def forward(self, words: torch.Tensor) -> Any:
-        x = self.embed(words)
-        for layer in self.layers:
-            x = layer(x)
-        return x
+def stack() -> nn.Module:
+    return budgets.Stack(make=Block)
 
 
 class Wide(Block):
@@ -51,21 +42,19 @@ class Wide(Block):
     copies = 8
 
 
-class Branching(nn.Module):
+class Branching(budgets.Stack):
     """Common layers, and behind them those of one of two tasks."""
 
     heavy = False
 
     def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(100, 32)
-        self.layers = nn.ModuleList(Block() for _ in range(6))
+        super().__init__(6, Block)
         self.light = nn.ModuleList(budgets.Block() for _ in range(2))
         self.wide = nn.ModuleList(Wide() for _ in range(2))
 
     def forward(self, words: torch.Tensor) -> Any:
-        x = self.embed(words)
-        for layer in [*self.layers, *(self.wide if self.heavy else self.light)]:
+        x = super().forward(words)
+        for layer in self.wide if self.heavy else self.light:
             x = layer(x)
         return x
 
@@ -96,7 +85,7 @@ def training(change: Callable[[Any, bool], None], begins: int, steps: int) -> Tr
         words = torch.randint(0, 100, (4, LENGTHS[k % 3]))
         model(words).pow(2).mean().backward()
 
-    return Training(Stack, step, steps)
+    return Training(stack, step, steps)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])

@@ -72,9 +72,10 @@ StepDecision ControllerImpl::contained(const StepContext& context,
   try {
     StepDecision decision = decide();
     planned_kind_ = kind_->number;
-    if (kinds_.is_torn(context.shape)) return revocably(std::move(decision));
-    if (!is_restless()) return decision;
-    return without_prediction(std::move(decision), "the layers of the latest steps differ");
+    if (is_restless()) {
+      return without_prediction(std::move(decision), "the layers of the latest steps differ");
+    }
+    return kinds_.is_torn(context.shape) ? revocably(std::move(decision)) : decision;
   } catch (const std::exception& failure) {
     stand_down(failure.what());
     return fallback_step(context);

@@ -99,6 +99,8 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
+  StepDecision reissued(StepDecision decision, const std::string& why,
+                        const std::function<void(Plan&)>& change);
   StepDecision revocably(StepDecision decision);
   StepDecision without_prediction(StepDecision decision, const char* why);
   void keep_apart(const StepStructure& old);

@@ -230,27 +230,29 @@ bool ControllerImpl::is_restless() const {
          step_ - kind_->changes.front() <= kRestlessSteps;
 }
 
-StepDecision ControllerImpl::revocably(StepDecision decision) {
-  if (decision.plan->revocable) return decision;
+// The same plan, but that it can be taken back, and what `change` does.
+StepDecision ControllerImpl::reissued(StepDecision decision, const std::string& why,
+                                      const std::function<void(Plan&)>& change) {
   Plan plan = *decision.plan;
   plan.id = next_plan_id_++;  // the cached one keeps its own
   pending_.plan_id = plan.id;
   plan.revocable = true;
-  plan.reason += "; steps of this shape run other layers now and then";
+  change(plan);
+  plan.reason += "; " + why;
   decision.plan = std::make_shared<const Plan>(std::move(plan));
   return decision;
 }
 
+StepDecision ControllerImpl::revocably(StepDecision decision) {
+  if (decision.plan->revocable) return decision;
+  return reissued(std::move(decision), "steps of this shape run other layers now and then",
+                  [](Plan&) {});
+}
+
 StepDecision ControllerImpl::without_prediction(StepDecision decision, const char* why) {
   if (decision.plan->predicted_peak_bytes <= Bytes(0)) return decision;
-  Plan plan = *decision.plan;
-  plan.id = next_plan_id_++;  // the cached one keeps its own
-  pending_.plan_id = plan.id;
-  plan.predicted_peak_bytes = Bytes(0);
-  plan.revocable = true;
-  plan.reason += std::string("; no peak is predicted: ") + why;
-  decision.plan = std::make_shared<const Plan>(std::move(plan));
-  return decision;
+  return reissued(std::move(decision), std::string("no peak is predicted: ") + why,
+                  [](Plan& plan) { plan.predicted_peak_bytes = Bytes(0); });
 }
 
 void ControllerImpl::note_change() {

@@ -27,8 +27,7 @@ class PatternGuard {
   MemoryPattern before_;
 };
 
-// Whether two tensors of one type are of one size and equal to the bit. Waits for the
-// device.
+// Whether two tensors of one type are of one size and equal to the bit. Waits for the device.
 bool same_bits(const at::Tensor& left, const at::Tensor& right);
 
 // Whether two tensors of one type, of a forward under kForward and of a run under kAgain, are equal

@@ -26,7 +26,7 @@ bool Session::rest(std::int64_t kind, bool same_model) {
 }
 
 bool Session::passes(std::int64_t passed) noexcept {
-  if (!step_open_ || !rest_.rests()) return false;
+  if (!step_open_ || !rest_.rests() || std::this_thread::get_id() != thread_) return false;
   if (!held_predictions_.grows(static_cast<std::size_t>(passed), grown_bytes())) return true;
   wake(passed);
   return false;

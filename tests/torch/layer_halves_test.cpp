@@ -271,6 +271,13 @@ std::vector<at::Tensor> eight_operators(const std::vector<at::Tensor>& inputs) {
   return {x.exp()};
 }
 
+// And holds each of them until it ends.
+std::vector<at::Tensor> eight_held_operators(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> all = inputs;
+  for (int i = 0; i < 7; ++i) all.push_back(all.back().sin());
+  return {all.back().exp()};
+}
+
 class TrialTest : public LayerHalvesTest, public ::testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(Capped, TrialTest, ::testing::Bool());
 
@@ -280,7 +287,8 @@ TEST_P(TrialTest, NeverHoldsTwiceWhatTheLayerSaves) {
   std::vector<std::int64_t> held;
   std::vector<at::Tensor> gradients;
   const at::Tensor input = at::rand({kTensor / 4}).requires_grad_(true);
-  // With a cap the forward's give way, without one the rerun's do.
+  // With a cap the forward's give way as the rerun's come, without one only the rerun's go.
+  const auto layer = GetParam() ? eight_held_operators : eight_operators;
   handle_->set_budget(GetParam() ? Bytes(hooks::cpu_meter().in_use_bytes() + 13 * kTensor)
                                  : Bytes(0));
   for (const bool trial : {true, false}) {
@@ -291,8 +299,8 @@ TEST_P(TrialTest, NeverHoldsTwiceWhatTheLayerSaves) {
     at::Tensor y;
     {
       const at::Tensor x = input * 1.0;
-      ASSERT_TRUE(handle_->enter_layer(eight_operators, {x}, options));
-      y = eight_operators({x})[0];
+      ASSERT_TRUE(handle_->enter_layer(layer, {x}, options));
+      y = layer({x})[0];
       handle_->leave_layer({y});
     }
     held.push_back(hooks::cpu_meter().in_use_bytes() - before);

@@ -55,6 +55,14 @@ class RestTest : public SessionTest {
     return rests;
   }
 
+  // Under a budget, by a plan that has to hold, which it has done often enough to rest.
+  void train_until_held() {
+    handle_ = attach_with(std::int64_t{1} << 40);
+    policy_->plan->revocable_until_held = true;
+    policy_->plan->layer_classes = std::vector<std::uint16_t>(4, 0);
+    for (int i = 0; i < 4; ++i) step();
+  }
+
   // The next step, which may be one that is looked at all the same.
   bool rests_soon() { return step() || step(); }
 
@@ -146,10 +154,7 @@ TEST_F(RestTest, AForwardThatThrewWhileItRestedTeachesNothing) {
 }
 
 TEST_F(RestTest, AStepThatIsWokenHasTheRestOfItsLayersInDoubt) {
-  handle_ = attach_with(std::int64_t{1} << 40);
-  policy_->plan->revocable_until_held = true;
-  policy_->plan->layer_classes = std::vector<std::uint16_t>(4, 0);
-  for (int i = 0; i < 4; ++i) step();
+  train_until_held();
   wakes_at_ = 2;
   const auto layers = policy_->structures.back().layers;
   ASSERT_TRUE(rests_soon());
@@ -162,10 +167,7 @@ TEST_F(RestTest, AStepThatIsWokenHasTheRestOfItsLayersInDoubt) {
 }
 
 TEST_F(RestTest, MoreInUseInFrontOfALayerWakesIt) {
-  handle_ = attach_with(std::int64_t{1} << 40);
-  policy_->plan->revocable_until_held = true;
-  policy_->plan->layer_classes = std::vector<std::uint16_t>(4, 0);
-  for (int i = 0; i < 4; ++i) step();
+  train_until_held();
   grows_at_ = 2;
   ASSERT_TRUE(rests_soon());
   EXPECT_EQ(entered_, 2);

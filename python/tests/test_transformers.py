@@ -19,6 +19,7 @@ pytest.importorskip("accelerate", reason="Trainer needs accelerate, which is mis
 
 import pudica  # noqa: E402  (after the skips)
 import pudica.transformers as under_test  # noqa: E402
+from pudica._checkpointing import run_once  # noqa: E402
 
 
 def make_trainer(folder: pathlib.Path, steps: int = 6, **arguments: Any) -> Any:
@@ -230,14 +231,17 @@ def test_gradient_checkpointing_is_taken_over_and_said_once(
 
     class Watch(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
-            taken.append(any(la.gradient_checkpointing for la in model.bert.encoder.layer))
+            taken.append(all(la._gradient_checkpointing_func is run_once
+                             for la in model.bert.encoder.layer if la.gradient_checkpointing))
 
     trainer.add_callback(Watch())
     with caplog.at_level(logging.WARNING, logger="pudica"):
         train(trainer, budget="1 GiB")
-    assert taken == [False] * 4
+    assert taken == [True] * 4
     assert sum("pudica takes over" in record.message for record in caplog.records) == 1
-    assert any(la.gradient_checkpointing for la in trainer.model.bert.encoder.layer)
+    layers = trainer.model.bert.encoder.layer
+    assert [la.gradient_checkpointing for la in layers] == [k % every == 0 for k in range(4)]
+    assert all(la._gradient_checkpointing_func is not run_once for la in layers)
     assert support.digest(trainer.model) == support.digest(plain.model)
 
 

@@ -181,12 +181,13 @@ def test_gradient_checkpointing_is_taken_over_and_given_back(
     expected = gradients(model, call(batch))
     model.gradient_checkpointing_enable()
     layers = model.bert.encoder.layer
+    run = layers[0]._gradient_checkpointing_func
     with attached(model) as handle:
-        assert not any(layer.gradient_checkpointing for layer in layers)
+        assert not any(layer._gradient_checkpointing_func is run for layer in layers)
         for _ in range(3):
             assert_equal(gradients(model, call(batch)), expected)
         assert handle.stats()["recomputed_layers"] == 7, "3 and 4; the last step is not counted yet"
-    assert all(layer.gradient_checkpointing for layer in layers)
+    assert all(layer._gradient_checkpointing_func is run for layer in layers)
     assert caplog.text.count("pudica takes over") == 1
     assert_equal(gradients(model, call(batch)), expected)
 
@@ -201,6 +202,22 @@ def test_gradient_checkpointing_switched_on_later_is_taken_over() -> None:
         for _ in range(3):
             assert_equal(gradients(model, call(batch)), expected)
         assert handle.stats()["recomputed_layers"] > before + 4, "not the first step's alone"
+
+
+def test_no_cache_is_made_where_checkpointing_made_none() -> None:
+    """Keys and values of every layer, which no training reads, lay beside the layers' inputs."""
+    model, batch = zoo.build("llama")
+
+    def cached() -> int:
+        cache = model(**batch).past_key_values
+        return 0 if cache is None else int(cache.get_seq_length())
+
+    with attached(model):
+        assert cached() > 0, "the model's own way"
+    model.gradient_checkpointing_enable()
+    assert cached() == 0
+    with attached(model):
+        assert cached() == 0
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -28,7 +28,11 @@ struct OperatorFacts {
 // Valid until the process ends. Thread-safe.
 const OperatorFacts& facts_of(const c10::OperatorHandle& op);
 
-inline bool has_bytes(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
+// Of meta tensors, which compilers trace with, not even the number of bytes can be asked.
+inline bool has_bytes(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() &&
+         !tensor.key_set().has_backend(c10::BackendComponent::MetaBit);
+}
 
 // Calls `visit` for every tensor with a storage that an argument or a result holds.
 template <typename F>

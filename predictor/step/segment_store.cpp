@@ -265,7 +265,8 @@ void SegmentStore::refresh_index() {
   modes_.clear();
   variants_.clear();
   for (const SegmentKey& key : predictor_->segments()) {
-    if (key.kind != SegmentKind::kForward) continue;
+    const bool early = (key.variant & SegmentKey::kEarlyFree) != 0;
+    if (key.kind != SegmentKind::kForward || early) continue;
     auto& modes = modes_[key.layer_class];
     if (std::ranges::find(modes, key.mode) == modes.end()) modes.push_back(key.mode);
     variants_[{key.layer_class, key.mode}].push_back(key.variant);

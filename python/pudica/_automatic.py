@@ -39,8 +39,11 @@ _refused: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _reasons: list[str] = []  # why something was not planned, as it was said
 _attached_otherwise: list[str] = []  # by the program itself, or by a trainer's callback
 plans = True  # False: nothing is attached, for the rehearsal of a program as it is
-# Of a rehearsal: called with a module that was just attached, or would be, and its arguments.
+# Of a rehearsal: called with a module that was just attached, would be or has no layers, and its
+# arguments; and with each optimizer.
 watchers: list[Callable[[nn.Module, Any, Any], None]] = []
+optimizer_watchers: list[Callable[[torch.optim.Optimizer], None]] = []
+without_layers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # of those
 
 
 def say(message: str, *arguments: Any, level: int = logging.INFO) -> None:
@@ -179,6 +182,8 @@ def adopt(handle: Handle, name: str) -> None:
 
 def optimizer_made(optimizer: torch.optim.Optimizer) -> None:
     """After an optimizer's __init__."""
+    for watcher in optimizer_watchers:
+        watcher(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if all(_covered.get(id(p), _nothing)() is p for p in parameters):
         return  # one of many on the same model: finding roots looks at every object
@@ -198,6 +203,16 @@ def optimizer_made(optimizer: torch.optim.Optimizer) -> None:
         except AttachError as error:
             _reasons.append(str(error))
             say("%s is not planned: %s", type(root).__name__, error)
+            if watchers:
+                _watch_without_layers(root)
+
+
+def _watch_without_layers(root: nn.Module) -> None:
+    """It, or what it calls in its place."""
+    modules = [root, *_children(root)]
+    without_layers.update(modules)
+    _refused.update(modules)
+    _waiting.append(_Candidates(modules))
 
 
 class _ContainedSession(Session):

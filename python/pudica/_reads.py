@@ -25,6 +25,7 @@ from ._automatic import say
 from ._emulated import counter
 
 _WARNING = "called a synchronizing CUDA operation"
+_MOST_LINES, _MOST_CODE = 6, 100  # of a statement that is shown
 _HERE = str(pathlib.Path(__file__).resolve().parent)
 _TORCH = str(pathlib.Path(torch.__file__).resolve().parent)
 _STANDARD = sysconfig.get_path("stdlib")
@@ -48,6 +49,17 @@ def _shown(name: str) -> str:
         if name.startswith(folder + os.sep):
             return name[len(folder) + 1:]
     return name
+
+
+def _statement(name: str, line: int) -> str:
+    """The line, and those behind it as long as a bracket is open."""
+    code = linecache.getline(name, line).strip()
+    for behind in range(line + 1, line + _MOST_LINES):
+        if sum(map(code.count, "([{")) <= sum(map(code.count, ")]}")) or len(code) > _MOST_CODE:
+            break
+        space = "" if code.endswith(("(", "[", "{")) else " "
+        code = f"{code}{space}{linecache.getline(name, behind).strip()}"
+    return code if len(code) <= _MOST_CODE else f"{code[:_MOST_CODE]} ..."
 
 
 class Endless(SystemExit):
@@ -138,8 +150,7 @@ class Reads:
     def _end(self, seen: str) -> NoReturn:
         self.endless = (
             f"a loop that reads values of the device at {self._last} went on for {seen}; where its "
-            "end hangs on them, as that of generate() does, it cannot be rehearsed: bound it, or "
-            "leave it out"
+            "end hangs on them it cannot be rehearsed: bound it, or leave it out"
         )
         raise Endless
 
@@ -158,7 +169,7 @@ class Reads:
         total = int(self._count()) - self._at_begin if self._count is not None else 0
         places = [
             {"file": _shown(name), "line": line, "count": count,
-             "code": linecache.getline(name, line).strip()}
+             "code": _statement(name, line)}
             for (name, line), count in sorted(self._places.items(), key=lambda item: -item[1])
         ]
         unplaced = max(0, total - sum(self._places.values()))

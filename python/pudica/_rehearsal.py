@@ -79,15 +79,25 @@ class Watch:
 
     # -- what happens ------------------------------------------------------------------------
 
+    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
+        """What it trains may be run, and values read, before its first forward with gradients."""
+        parameters = (p for group in optimizer.param_groups for p in group["params"])
+        if (first := next(parameters, None)) is not None and first.is_cuda:
+            self._use(first.device)
+
+    def _use(self, device: torch.device) -> None:
+        if self._device is not None:
+            return
+        self._device = device
+        if self._on_cuda():
+            observe = torch._C._cuda_attach_out_of_memory_observer  # type: ignore[attr-defined]
+            observe(self._note_out_of_memory)
+            if self.reads is not None:
+                self.reads.begin()
+
     def first_forward(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Of a model that nobody has seen before."""
-        if self._device is None:
-            self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
-            if self._on_cuda():
-                observe = torch._C._cuda_attach_out_of_memory_observer  # type: ignore[attr-defined]
-                observe(self._note_out_of_memory)
-                if self.reads is not None:
-                    self.reads.begin()
+        self._use(next((p.device for p in module.parameters()), torch.device("cpu")))
         self._models.append(weakref.ref(module))
         self._readers[module] = ShapeReader()
         module.register_forward_pre_hook(
@@ -97,6 +107,8 @@ class Watch:
         self.forward_begins(module, args, kwargs)
 
     def forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if self._open and module in _automatic.without_layers:
+            return  # a part of what the step that is open trains, or another call of it
         self._close()
         _, names, values = self._readers[module].read(module, args, kwargs)
         self._notice_handles()
@@ -231,7 +243,8 @@ class Watch:
     def _largest(self, handle: Handle, seen: list[str]) -> dict[str, Any]:
         """The largest sizes that fit each card, as the command wrote them down."""
         asked = json.loads(self._rooms.read_text(encoding="utf-8"))
-        rooms = [Room(room["usable_bytes"], room["budget_bytes"]) for room in asked["rooms"]]
+        rooms = [Room(room["usable_bytes"], room["budget_bytes"], room["fits_as_is"])
+                 for room in asked["rooms"]]
         search = Search(handle, _sizes(seen[-1]), asked["reserved_bytes"])
         return search.sizes([_sizes(shape) for shape in seen], rooms)
 
@@ -289,6 +302,9 @@ def begin() -> None:
                   int(os.environ.get("PUDICA_REHEARSAL_STEPS", "0")))
     _automatic.plans = way == PLANNED
     _automatic.watchers.append(watch.first_forward)
+    _automatic.optimizer_watchers.append(watch.optimizer_made)
+    # It reads values, to raise where they are none of the kind expected.
+    torch.distributions.Distribution.set_default_validate_args(False)
     register_optimizer_step_post_hook(watch.optimizer_stepped)
     atexit.register(watch.write)
     before = sys.excepthook

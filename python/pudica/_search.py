@@ -23,6 +23,7 @@ class Room(NamedTuple):
 
     usable_bytes: int  # by a process
     budget_bytes: int  # of a plan
+    fits_as_is: bool  # the longest batch was seen to
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
@@ -54,7 +55,8 @@ class Search:
 
     def sizes(self, seen: list[Sizes], rooms: list[Room]) -> dict[str, dict[str, Any]]:
         """By dimension: `seen` (least and most), `searched_up_to`, and for each room the largest
-        size `as_is` and `with_plan`."""
+        size `as_is` and `with_plan`. Of a dimension that was always of one size nothing is known,
+        but for the batch: what a model makes of its rows it makes of each."""
         return {
             name: {
                 "seen": [min(s[name] for s in seen), max(s[name] for s in seen)],
@@ -63,6 +65,7 @@ class Search:
             }
             for name, size in self._longest.items()
             if not name.endswith(_SUMS)
+            and (name == "batch" or any(s[name] != size for s in seen))
         }
 
     def _in_room(self, name: str, room: Room) -> dict[str, int]:
@@ -79,7 +82,9 @@ class Search:
             peaks = self._peaks({**self._longest, name: size})
             return peaks is not None and peaks[1] <= room.budget_bytes
 
-        return {"as_is": largest(fits_as_is, most), "with_plan": largest(fits_with_plan, most)}
+        least = self._longest[name] if room.fits_as_is else 0
+        return {"as_is": max(least, largest(fits_as_is, most)),
+                "with_plan": largest(fits_with_plan, most)}
 
     def _peaks(self, sizes: Sizes) -> tuple[int, int] | None:
         """All kept, and the least; None: it is not known."""

@@ -118,6 +118,13 @@ def _transformers_came(module):
     _after_init(module.Trainer, "transformers_trainer_made")
 
 
+def _generation_came(module):
+    if os.environ.get("PUDICA_REHEARSAL"):
+        from pudica import _generation
+
+        _contained(_generation.run_to_the_longest, module)
+
+
 def _lightning_came(module):
     _after_init(module.Trainer, "lightning_trainer_made")
 
@@ -125,6 +132,7 @@ def _lightning_came(module):
 _AWAITED = {
     "pudica": _pudica_came,
     "torch": _torch_came,
+    "transformers.generation.utils": _generation_came,
     "transformers.trainer": _transformers_came,
     "lightning.pytorch.trainer.trainer": _lightning_came,
     "pytorch_lightning.trainer.trainer": _lightning_came,

@@ -158,9 +158,7 @@ std::string trouble(const RehearsedWay& way, const RehearsedWay& as_is) {
   }
   if (!way.reported()) {
     return "the command ended with " + end +
-           " and trained no model that has layers by a torch.optim.Optimizer, uncompiled; nothing "
-           "is "
-           "known";
+           " and trained no model by a torch.optim.Optimizer, uncompiled; nothing is known";
   }
   if (died_of_memory(way)) return {};
   const Json& report = way.worst();
@@ -220,16 +218,16 @@ std::optional<Failure> rehearse(const Rehearsal& rehearsal, RehearsedWays& ways)
   if (auto failed = once("as-is", rehearsal.memory, "", ways.as_is)) return failed;
   const Json& seen = ways.as_is.worst();
   const bool caught = ways.as_is.done() && find(seen, "out_of_memory.step") != nullptr;
-  const bool bound =
-      died_of_memory(ways.as_is) || (!caught && integer(seen, "retries").value_or(0) > 0);
-  if (bound) {
+  const bool died = died_of_memory(ways.as_is);
+  // One that catches the error may look for the largest batch by it: it would find no end.
+  if (died || (!caught && integer(seen, "retries").value_or(0) > 0)) {
     ways.as_is_unlimited.emplace();
     if (auto failed = once("as-is", kUnlimited, "", *ways.as_is_unlimited)) return failed;
   }
   const Json& whole = (ways.as_is_unlimited ? *ways.as_is_unlimited : ways.as_is).worst();
   if (const auto failed = try_other_segments(rehearsal, whole, ways)) return failed;
-  const auto written =
-      write_file(rehearsal.folder + "/rooms.json", dump(rooms_of(rehearsal, whole)));
+  const auto written = write_file(rehearsal.folder + "/rooms.json",
+                                  dump(rooms_of(rehearsal, whole, !died && !caught)));
   if (!written) return Failure{kExitFailed, written.error().message};
   if (auto failed = once("planned", rehearsal.memory, rehearsal.budget, ways.planned)) {
     return failed;

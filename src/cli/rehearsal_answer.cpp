@@ -149,7 +149,7 @@ Json doubts_of(const Rehearsal& rehearsal, const RehearsedWays& ways, const Json
   }
   const RehearsedWay& planned = ways.planned_unlimited ? *ways.planned_unlimited : ways.planned;
   if (!attached(planned)) {
-    doubts.push_back(doubt("unplanned", "pudica attached to nothing: the log says why"));
+    doubts.push_back(doubt("unattached", "pudica attached to nothing: the log says why"));
   }
   if (sum_over(planned, "stats.failures") > 0) {
     doubts.push_back(doubt("failures", "pudica failed in some steps: the log says how"));
@@ -226,10 +226,10 @@ Json rehearsal_answer(const Rehearsal& rehearsal, const RehearsedWays& ways) {
       {"fits_as_is", fits_as_is},
       {"fits_with_plan", attached(learned) ? plan_held : fits_as_is},
       {"dies_as_is", death(ways.as_is)},
-      {"dies_with_plan", death(ways.planned)},
+      {"dies_with_plan", attached(learned) ? death(ways.planned) : Json()},
       {"overruns", overruns},
       {"keep_all_peak", peaks(whole)},
-      {"planned_peak", learned.reported() ? peaks(learned.worst()) : Json()},
+      {"planned_peak", attached(learned) ? peaks(learned.worst()) : Json()},
       {"floor_peak",
        {{"allocated_bytes", one_model ? field(*handle, "shapes.longest.floor_peak_bytes") : Json()},
         {"reserved_bytes", nullptr}}}};  // only bytes in use are predicted at the floor

@@ -25,8 +25,10 @@ Room room_on(const emulated::Card& card) {
   return room_on(card, Bytes{static_cast<std::int64_t>(card.memory_bytes)}, "auto");
 }
 
-Json to_json(const Room& room) {
-  return {{"usable_bytes", room.usable.count()}, {"budget_bytes", room.budget.count()}};
+Json to_json(const Room& room, bool fits) {
+  return {{"usable_bytes", room.usable.count()},
+          {"budget_bytes", room.budget.count()},
+          {"fits_as_is", fits}};
 }
 
 // By dimension, of the room with this number.
@@ -75,10 +77,14 @@ Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context) {
   return Bytes{std::max<std::int64_t>(1, static_cast<std::int64_t>(kAutoShare * usable))};
 }
 
-Json rooms_of(const Rehearsal& rehearsal, const Json& whole) {
+Json rooms_of(const Rehearsal& rehearsal, const Json& whole, bool fits) {
   Json rooms = Json::array();
-  rooms.push_back(to_json(room_on(*rehearsal.card, rehearsal.memory, rehearsal.budget)));
-  for (const emulated::Card& card : emulated::cards()) rooms.push_back(to_json(room_on(card)));
+  const Room own = room_on(*rehearsal.card, rehearsal.memory, rehearsal.budget);
+  rooms.push_back(to_json(own, fits));
+  for (const emulated::Card& card : emulated::cards()) {
+    const Room room = room_on(card);
+    rooms.push_back(to_json(room, fits && room.usable >= own.usable));
+  }
   return {{"reserved_bytes", peak_of(whole, "reserved").count()}, {"rooms", std::move(rooms)}};
 }
 

@@ -15,8 +15,8 @@ namespace pudica::cli {
 Bytes budget_bytes(const std::string& budget, Bytes memory, Bytes context);
 
 // For the planned run, which looks for the largest sizes that fit: the device's own room, then that
-// of every card. `whole`: the report of the run as it is.
-Json rooms_of(const Rehearsal& rehearsal, const Json& whole);
+// of every card. `whole`: the report of the run as it is; `fits`: it did, on the device.
+Json rooms_of(const Rehearsal& rehearsal, const Json& whole, bool fits);
 
 // Of every card: whether the longest batch fits, and the largest sizes that do. `handle`: of what
 // was learned; nullptr: nothing was.

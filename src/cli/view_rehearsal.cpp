@@ -46,11 +46,9 @@ std::string held_text(const Json& death) {
       bytes_at(death, "requested_bytes"));
 }
 
-bool has_reads(const Json& answer) {
-  for (const Json& doubt : list(answer, "doubts")) {
-    if (text(doubt, "kind") == "read") return true;
-  }
-  return false;
+bool has_doubt(const Json& answer, std::string_view kind) {
+  return std::ranges::any_of(list(answer, "doubts"),
+                             [kind](const Json& doubt) { return text(doubt, "kind") == kind; });
 }
 
 // "fits", "fits, unless ...", "does not fit: why".
@@ -63,8 +61,9 @@ std::string verdict(const Json& answer, const char* which, const char* death, co
                                  ? fmt::format(": {} steps over the budget", overruns)
                                  : of_memory);
   }
-  return has_reads(answer) ? "fits, unless the values that are read decide otherwise (below)"
-                           : "fits";
+  return has_doubt(answer, "read")
+             ? "fits, unless the values that are read decide otherwise (below)"
+             : "fits";
 }
 
 // "133.3 GiB in fixed ones, 26.2 % of it not in use (measured)".
@@ -110,6 +109,11 @@ Facts facts_of(const Json& answer, const Style& style) {
   facts.emplace_back("  needs", bytes_at(answer, "keep_all_peak.allocated_bytes") + " allocated, " +
                                     bytes_at(answer, "keep_all_peak.reserved_bytes") +
                                     " reserved (measured)");
+  if (has_doubt(answer, "unattached")) {
+    facts.emplace_back("With a plan", "there is none: pudica attached to nothing");
+    add_segments(answer["segments"], facts);
+    return facts;
+  }
   facts.emplace_back("With a plan", verdict(answer, "fits_with_plan", "dies_with_plan", style));
   facts.emplace_back("  budget", bytes_at(answer, "budget_bytes"));
   if (answer["planned_peak"].is_object()) {
@@ -217,7 +221,7 @@ void print_largest(std::ostream& out, const Json& answer, const Style& style) {
   out << "\nThe largest sizes that fit, each with the others as in the longest batch, predicted:\n";
   table.print(out, style);
   out << "The run saw " << seen_text(largest, style)
-      << ": beyond that, and in what never varied, these are extrapolations.\n";
+      << ": beyond that, and in a batch that never varied, these are extrapolations.\n";
 }
 
 void print_doubts(std::ostream& out, const Json& answer, const Style& style) {
@@ -226,7 +230,7 @@ void print_doubts(std::ostream& out, const Json& answer, const Style& style) {
   for (const Json& doubt : list(answer, "doubts")) {
     std::string where;
     if (const std::string file = text(doubt, "file"); !file.empty()) {
-      where = fmt::format("{}:{} ({} times): {}: ", sanitised(file, style),
+      where = fmt::format("{}:{} ({} times): `{}`: ", sanitised(file, style),
                           integer(doubt, "line").value_or(0), integer(doubt, "count").value_or(0),
                           sanitised(text(doubt, "code"), style));
     } else if (const auto count = integer(doubt, "count")) {

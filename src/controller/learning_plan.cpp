@@ -110,8 +110,11 @@ std::vector<Mode> learning_modes(const StepLearner& learner, const StepStructure
     ++class_sizes[layer.layer_class];
   }
   const Teacher teacher(learner, request);
-  for (const auto& [name, layers] : groups) {
+  for (auto& [name, layers] : groups) {
     const Group group{name.first, name.second};
+    // What the step's first layer makes and its siblings do not shows where it runs as they do: it
+    // is the last to run anything else.
+    if (layers.front() == 0) std::ranges::rotate(layers, layers.begin() + 1);
     if (layers.size() == 1) {
       // One odd layer of a larger class is served by its siblings.
       if (class_sizes[group.layer_class] > 1) continue;

@@ -49,7 +49,11 @@ std::vector<const void*> OutputWatch::called(std::int32_t layer,
     if (above != layers_.end() && contains(above->second.outputs, input)) continue;
     if (!contains(before.given, input)) before.given.push_back(input);
   }
-  std::erase_if(before.outputs, [&read](const Watched& output) { return !contains(read, output); });
+  std::erase_if(before.outputs, [&](const Watched& output) {
+    if (contains(read, output)) return false;
+    before.unread.push_back(output.data);
+    return true;
+  });
   return left;
 }
 
@@ -106,6 +110,11 @@ std::int64_t OutputWatch::held_bytes(std::int32_t layer) const {
 std::vector<const void*> OutputWatch::gone_early(std::int32_t layer) const {
   const auto found = layers_.find(layer);
   return found == layers_.end() ? std::vector<const void*>() : found->second.gone_early;
+}
+
+std::vector<const void*> OutputWatch::unread(std::int32_t layer) const {
+  const auto found = layers_.find(layer);
+  return found == layers_.end() ? std::vector<const void*>() : found->second.unread;
 }
 
 std::vector<const void*> OutputWatch::places(std::int32_t layer) const {

@@ -18,12 +18,13 @@ void Recorder::clear() {
   marks_.clear();
 }
 
-void Recorder::watch(const void* data) {
+std::size_t Recorder::watch(const void* data) {
   const std::size_t count = watching_.load(std::memory_order_relaxed);
-  if (data == nullptr || count >= kMostWatched) return;
+  if (data == nullptr || count >= kMostWatched) return kMostWatched;
   watched_[count].data.store(data, std::memory_order_relaxed);
   watched_[count].freed_at.store(kNone, std::memory_order_relaxed);
   watching_.store(count + 1, std::memory_order_release);
+  return count;
 }
 
 // The same address may be freed, used again, watched again.
@@ -44,6 +45,11 @@ std::int64_t Recorder::freed_at(const void* data) const {
       return watched_[i].freed_at.load();
   }
   return kNone;
+}
+
+std::int64_t Recorder::freed_at(std::size_t watch) const {
+  const std::size_t count = watching_.load(std::memory_order_acquire);
+  return watch < count ? watched_[watch].freed_at.load() : kNone;
 }
 
 bool Recorder::was_made_by(std::int32_t layer, const void* data) const {

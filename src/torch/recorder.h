@@ -55,11 +55,13 @@ class Recorder {
     if (delta < 0 && watching_.load(std::memory_order_acquire) > 0) note_freed(data, index);
   }
   // From now on the event that frees `data` will be known, the first one; the training thread. No
-  // more than kMostWatched: others are passed over.
+  // more than kMostWatched: others are passed over. Returns the watch's number.
   static constexpr std::size_t kMostWatched = 512;
-  void watch(const void* data);
+  std::size_t watch(const void* data);
   // The event that freed what was watched there last; kNone: it is live, or was not watched.
   [[nodiscard]] std::int64_t freed_at(const void* data) const;
+  // The same of one watch: what was watched at that address before and since does not count.
+  [[nodiscard]] std::int64_t freed_at(std::size_t watch) const;
   // Whether what lies at `data` now was allocated between the marks of that layer's forward; the
   // training thread, of what it allocated itself.
   [[nodiscard]] bool was_made_by(std::int32_t layer, const void* data) const;

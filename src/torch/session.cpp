@@ -219,12 +219,14 @@ std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure
                         outputs.held_bytes(layer),
                         outputs.left_bytes(layer),
                         {},
+                        {},
                         state_->recovery(layer),
                         call.forward});
     for (const void* const place : outputs.gone_early(layer)) {
       const std::int64_t event = state_->recorder().freed_at(place);
       if (event != Recorder::kNone) recorded.back().early_frees.push_back(event);
     }
+    recorded.back().unread_frees = state_->unread_frees(layer);
   }
   return recorded;
 }

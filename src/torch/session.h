@@ -70,6 +70,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   void made(std::int32_t layer, const std::vector<at::Tensor>& outputs, at::Device device);
   // When that was freed.
   [[nodiscard]] OutputWatch outputs() const;
+  // Events that freed what the layer made and the next one did not read.
+  [[nodiscard]] std::vector<std::int64_t> unread_frees(std::int32_t layer) const;
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
   void end();
@@ -114,7 +116,9 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   std::set<std::pair<MarkKind, std::int32_t>> borders_;  // of this step; guarded by mutex_
   std::int32_t latest_border_ = -1;                      // a layer's; guarded by mutex_
   OutputWatch outputs_;                                  // guarded by mutex_
-  std::set<std::uint16_t> quarantined_;                  // guarded by mutex_
+  // What a layer made, by where it is: the recorder's watch. Guarded by mutex_.
+  std::map<std::pair<std::int32_t, const void*>, std::size_t> watches_;
+  std::set<std::uint16_t> quarantined_;  // guarded by mutex_
   struct Proof {
     int passes = 0;
     std::uint64_t step = 0;  // of the latest

@@ -1,6 +1,8 @@
 #include "torch/step_profile.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
 
 namespace pudica::hooks {
@@ -103,25 +105,105 @@ class ProfileBuilder {
     return {kind, call.layer_class, call.mode, call.variant};
   }
 
+  // Bytes that a layer made, that nobody reads, and that were freed before the head began.
+  struct Unread {
+    std::int64_t freed_at = 0;
+    std::int64_t bytes = 0;
+  };
+
+  void note_unread(std::size_t i, const Mark& end) {
+    const bool in_segment = calls_[i].joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
+    if (in_segment) return;
+    for (const std::int64_t event : calls_[i].unread_frees) {
+      if (event < end.event || event >= head_begin_.event) continue;
+      unread_.push_back({event, -recorder_.events(event, event + 1).front()});
+    }
+  }
+
+  // Where the last layer has returned, and what nobody reads of those before it has gone.
+  void find_head() {
+    std::set<std::int64_t> unread;
+    for (const RecordedCall& call : calls_) {
+      unread.insert(call.unread_frees.begin(), call.unread_frees.end());
+    }
+    std::int64_t next = 0;  // the mark behind it
+    for (std::size_t k = 0; k < marks_.size(); ++k) {
+      if (marks_[k].kind != MarkKind::kForwardEnd) continue;
+      head_begin_ = marks_[k];
+      next = k + 1 < marks_.size() ? marks_[k + 1].event : 0;
+    }
+    last_return_ = head_begin_.event;
+    while (head_begin_.event < next && unread.contains(head_begin_.event)) ++head_begin_.event;
+  }
+
+  // As if what nobody reads had gone already: where nothing else happens there is no gap.
+  void add_gap(std::size_t i, const Mark& begin, const Mark& end) {
+    const auto events = recorder_.events(begin.event, end.event);
+    std::vector<std::int64_t> deltas(events.begin(), events.end());
+    std::int64_t first = 0;
+    for (const Unread& one : unread_) {
+      if (one.freed_at < begin.event || one.freed_at >= end.event) continue;
+      const auto at = deltas.begin() + (one.freed_at - begin.event);
+      if (std::all_of(deltas.begin(), at, [](std::int64_t delta) { return delta == 0; })) {
+        *at = 0;
+      } else {
+        first += one.bytes;
+      }
+    }
+    std::erase(deltas, 0);
+    if (i > 0 && deltas.empty()) return;
+    if (first != 0) deltas.insert(deltas.begin(), first);
+    add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0},
+        static_cast<std::int32_t>(i), begin, end);
+    observations_.back().sample.deltas = std::move(deltas);
+    set_sums(observations_.back().sample);
+  }
+
+  // `known`: as many of what nobody reads were made before it.
+  void add_forward(std::size_t i, const Mark& begin, const Mark& end, std::size_t known) {
+    Moved own;
+    for (const Unread& one : std::span(unread_).subspan(known)) own.last -= one.bytes;
+    add(layer_key(SegmentKind::kForward, i), static_cast<std::int32_t>(i), begin, end, own);
+    if (calls_[i].collected) times_.back() = {};
+    SegmentObservation& observation = observations_.back();
+    SegmentSample without = observation.sample;
+    std::int64_t before = 0;
+    std::int64_t behind = 0;
+    for (const Unread& one : std::span(unread_).first(known)) {
+      if (one.freed_at < begin.event) continue;
+      before += one.bytes;
+      if (one.freed_at < end.event) {
+        without.deltas[static_cast<std::size_t>(one.freed_at - begin.event)] = 0;
+      } else {
+        behind += one.bytes;
+      }
+    }
+    if (before == 0) return;
+    set_sums(without);
+    std::vector<std::int64_t>& deltas = observation.sample.deltas;
+    deltas.insert(deltas.begin(), before);
+    if (behind != 0) deltas.push_back(-behind);
+    set_sums(observation.sample);
+    observation.behind_holder = std::move(without);
+  }
+
   bool forward() {
     const Mark* last = take(MarkKind::kStepBegin, -1);
     if (last == nullptr) return false;
+    find_head();
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const auto layer = static_cast<std::int32_t>(i);
       const Mark* begin = take(MarkKind::kForwardBegin, layer);
       const Mark* end = begin != nullptr ? take(MarkKind::kForwardEnd, layer) : nullptr;
       if (end == nullptr) return false;
       if (i == 0 || (begin->event > last->event && !calls_[i - 1].joined)) {
-        add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, layer, *last,
-            *begin);
+        add_gap(i, *last, *begin);
       }
-      if (!calls_[i].on_trial && !calls_[i].joined) {
-        add(layer_key(SegmentKind::kForward, i), layer, *begin, *end);
-        if (calls_[i].collected) times_.back() = {};
-      }
+      const std::size_t known = unread_.size();
+      note_unread(i, *end);
+      if (!calls_[i].on_trial && !calls_[i].joined) add_forward(i, *begin, *end, known);
       last = end;
     }
-    forward_end_ = last;
     return true;
   }
 
@@ -156,7 +238,7 @@ class ProfileBuilder {
     if (at.border == nullptr) {
       if (calls_[i].joined) return;
       add_head(next, held);
-      add_behind_holder(*forward_end_, calls_[i], 0);
+      add_behind_holder(head_begin_, calls_[i], 0);
     } else if (at.input_border == nullptr) {
       if (finish_layer(at.lowest, *at.border, next, held)) {
         add_behind_holder(*at.border, calls_[i], calls_[at.lowest].held_output_bytes != 0 ? 1 : 0);
@@ -196,12 +278,12 @@ class ProfileBuilder {
   }
 
   void add_head(const Mark& border, std::int64_t last) {
-    Mark returned = *forward_end_;  // its time is the head's
-    returned.event = recorder_.returned();
-    if (returned.event >= forward_end_->event && returned.event <= border.event) {
-      add(SegmentKey::until_return(calls_.size()), -1, *forward_end_, returned);
+    Mark returned = head_begin_;  // its time is the head's
+    if (recorder_.returned() >= last_return_ && recorder_.returned() <= border.event) {
+      returned.event = std::max(returned.event, recorder_.returned());
+      add(SegmentKey::until_return(calls_.size()), -1, head_begin_, returned);
     }
-    add(step_key(SegmentKind::kHead), -1, *forward_end_, border, {0, last});
+    add(step_key(SegmentKind::kHead), -1, head_begin_, border, {0, last});
   }
 
   // Of what several layers read, what was freed between these marks: taken out of the last layer's
@@ -265,7 +347,9 @@ class ProfileBuilder {
   std::vector<Mark> marks_;
   std::uint8_t accumulating_;
   std::size_t next_ = 0;
-  const Mark* forward_end_ = nullptr;
+  std::int64_t last_return_ = 0;  // events before the last layer's end
+  Mark head_begin_;
+  std::vector<Unread> unread_;  // of the layers so far
   std::vector<SegmentObservation> observations_;
   std::vector<WorkTime> times_;  // of each of them
 };

@@ -33,6 +33,8 @@ struct RecordedCall {
   std::int64_t left_input_bytes = 0;
   // Events that freed the others of its outputs.
   std::vector<std::int64_t> early_frees;
+  // Events that freed what it made and the next layer did not read.
+  std::vector<std::int64_t> unread_frees;
   WorkTime recovery;  // by tape, or by running it again; from the host with `offload`
   WorkTime forward;   // without what its frame did at its end
 };
@@ -63,9 +65,11 @@ struct StepProfile {
 // highest point moves. What several layers read goes with the last of them, which is to be like its
 // siblings: there it is taken to be freed right behind. Where a layer lets go of its output
 // earlier, while the backward before its own is under way, that backward is told as it would have
-// been otherwise as well. Forward segments are given whenever the forward is complete; head,
-// backward and the rest only if the borders came in the order of a chain (last layer first). Empty
-// if the recorder overflowed.
+// been otherwise as well. What it made and nobody reads (attention's weights, in a variable until
+// the next layer returns) and it does not hold itself is taken to be freed at its end, and what
+// runs until then is told both ways. Forward segments are given whenever the forward is complete;
+// head, backward and the rest only if the borders came in the order of a chain (last layer first).
+// Empty if the recorder overflowed.
 StepProfile build_profile(const Recorder& recorder, const RecordedStep& step);
 
 }  // namespace pudica::hooks

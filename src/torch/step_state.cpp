@@ -27,6 +27,7 @@ void StepState::begin(std::uint64_t step, Begin with) {
     borders_.clear();
     latest_border_ = -1;
     outputs_.clear();
+    watches_.clear();
     plan_ = std::move(with.plan);
     timer_ = std::move(with.timer);
   }
@@ -115,7 +116,21 @@ void StepState::made(std::int32_t layer, const std::vector<at::Tensor>& outputs,
                      at::Device device) {
   const std::lock_guard lock(mutex_);
   outputs_.made(layer, outputs, device);
-  for (const void* const place : outputs_.places(layer)) recorder_.watch(place);
+  for (const void* const place : outputs_.places(layer)) {
+    watches_.insert_or_assign({layer, place}, recorder_.watch(place));
+  }
+}
+
+std::vector<std::int64_t> StepState::unread_frees(std::int32_t layer) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::int64_t> events;
+  for (const void* const place : outputs_.unread(layer)) {
+    const auto watch = watches_.find({layer, place});
+    if (watch == watches_.end()) continue;
+    const std::int64_t event = recorder_.freed_at(watch->second);
+    if (event != Recorder::kNone) events.push_back(event);
+  }
+  return events;
 }
 
 OutputWatch StepState::outputs() const {

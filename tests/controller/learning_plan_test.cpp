@@ -33,9 +33,11 @@ std::vector<Mode> modes_of(const std::string& letters) {
   return out;
 }
 
-TEST(LearningPlan, TeachesFullOnTheFirstLayerOfEachClass) {
+// What the step's first layer alone makes would else be taken for the mode's.
+TEST(LearningPlan, TeachesFullOnTheFirstLayerOfEachClassButTheSteps) {
   const StepLearner learner = fake_learner();
-  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("fkkfkk"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 1, 1, 1}), {}), modes_of("kfkfkk"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 1, 0}), {}), modes_of("kff"));
 }
 
 TEST(LearningPlan, StopsTeachingAClassThatIsKnown) {
@@ -95,7 +97,7 @@ TEST(LearningPlan, ShelteredTeachesKeep) {
   const StepLearner learner = fake_learner();
   LearningRequest request;
   request.default_mode = Mode::full();
-  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0}), request), modes_of("kfff"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0}), request), modes_of("fkff"));
 }
 
 TEST(LearningPlan, KeepsToThePlanBesidesTeaching) {
@@ -106,7 +108,7 @@ TEST(LearningPlan, KeepsToThePlanBesidesTeaching) {
   EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0, 0}), request), planned);
   const auto all = modes_of("fffff");
   request.planned = all;
-  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0, 0}), request), modes_of("kffff"));
+  EXPECT_EQ(learning_modes(learner, layers_of({0, 0, 0, 0, 0}), request), modes_of("fkfff"));
 }
 
 TEST(LearningPlan, KeepsToTheMenu) {
@@ -122,7 +124,7 @@ TEST(LearningPlan, TeachesVariantsThatHaveSeveralLayers) {
   StepStructure layers = layers_of({0, 0, 0, 0, 0});
   layers.layers[0].variant = layers.layers[1].variant = SegmentKey::kNoInputGradient;
   layers.layers[4].variant = SegmentKey::kLastOfClass;
-  EXPECT_EQ(learning_modes(learner, layers, {}), modes_of("fkfkk"));
+  EXPECT_EQ(learning_modes(learner, layers, {}), modes_of("kffkk"));
 }
 
 TEST(LearningPlan, TeachesOffloadWhereTheMenuNamesIt) {
@@ -132,7 +134,7 @@ TEST(LearningPlan, TeachesOffloadWhereTheMenuNamesIt) {
   request.menu = menu;
   const StepStructure structure = layers_of({0, 0, 0});
   EXPECT_EQ(learning_modes(learner, structure, request),
-            (std::vector<Mode>{Mode::full(), Mode::keep(), Mode::offload()}));
+            (std::vector<Mode>{Mode::offload(), Mode::full(), Mode::keep()}));
   EXPECT_TRUE(lacks_menu_modes(learner, structure, request));
   EXPECT_FALSE(lacks_menu_modes(learner, structure, {})) << "not on the usual menu";
   for (const std::int64_t length : {8, 9}) {

@@ -249,6 +249,34 @@ def test_an_evaluation_that_reads_each_of_many_batches_ends_by_itself(rehearse):
     assert "the rehearsal waits for the end of a loop" in errors
 
 
+def test_generating_goes_on_to_the_longest(rehearse):
+    pytest.importorskip("transformers")
+    code, answer, errors = rehearse("generating", options=["--steps", 0])
+    assert code == 0, errors
+    assert answer["steps"] == 2 and answer["frontier"], "of the training, which is planned"
+
+
+def test_a_model_without_layers_is_measured_as_it_is(rehearse, tmp_path):
+    folder = tmp_path / "answer"
+    code, answer, errors = rehearse("without_layers", options=["--steps", 0, "--out", folder])
+    assert code == 0, errors
+    alone = bare("measured", "without_layers")
+    assert answer["keep_all_peak"] == {"allocated_bytes": alone["allocated"],
+                                       "reserved_bytes": alone["reserved"]}
+    assert answer["steps"] == 8 and kinds(answer) == {"unattached"}
+    assert (answer["frontier"], answer["largest"]) == ([], {})
+    page = (folder / "answer.txt").read_text()
+    assert "\nWith a plan  there is none: pudica attached to nothing\n" in page
+
+
+def test_sampling_before_the_first_step_is_read_and_not_checked(rehearse):
+    code, answer, errors = rehearse("sampling_first", options=["--steps", 0])
+    assert code == 0, errors
+    (read,) = (doubt for doubt in answer["doubts"] if doubt["kind"] == "read")
+    assert read["count"] == 5 * 10, "those before the first forward with gradients among them"
+    assert read["code"].startswith("drawn.append(int(") and "policy.sample()))" in read["code"]
+
+
 @pytest.mark.parametrize(("program", "said"), [
     ("broken", "the command failed in the rehearsal, behind step 1, with exit code 1: "
                "ValueError: a mistake"),

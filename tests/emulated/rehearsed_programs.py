@@ -250,6 +250,57 @@ def many_optimizers():
             optimizer.zero_grad()
 
 
+class Tagger(nn.Module):
+    """Nothing in it is a list of layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(1000, 128)
+        self.memory = nn.LSTM(128, 256, num_layers=2, batch_first=True)
+        self.head = nn.Linear(256, 20)
+
+    def forward(self, words):
+        return self.head(self.memory(self.words(words))[0])
+
+
+def without_layers():
+    train(Tagger().cuda(), 8)
+
+
+def sampling_first():
+    """What the actor learns from is drawn before its first forward with gradients."""
+    actor = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2)).cuda()
+    optimizer = torch.optim.Adam(actor.parameters())
+    for _ in range(5):
+        states, drawn = torch.zeros(10, 4, device="cuda"), []
+        with torch.no_grad():
+            for state in states:
+                policy = torch.distributions.Categorical(logits=actor(state))
+                drawn.append(int(
+                    policy.sample()))
+        policy = torch.distributions.Categorical(logits=actor(states))
+        policy.log_prob(torch.tensor(drawn, device="cuda")).mean().neg().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def generating():
+    """All tokens are zeros there, and zero ends a sequence."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(
+        vocab_size=100, n_positions=64, n_embd=32, n_layer=3, n_head=2,
+        bos_token_id=0, eos_token_id=0, pad_token_id=0)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for sample in (False, True):
+        words = torch.zeros(4, 24, dtype=torch.long, device="cuda")
+        model(words, labels=words).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        made = model.generate(words[:, :8], max_new_tokens=20, do_sample=sample)
+        assert made.shape[1] == 8 + 20, made.shape
+
+
 def broken():
     model = Net(layers=3).cuda()
     optimizer = torch.optim.AdamW(model.parameters())

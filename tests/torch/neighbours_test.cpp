@@ -1,5 +1,6 @@
 // Layers that save their own output: how long that lives hangs on the layer's mode, and with it
-// what the backward behind the layer needs.
+// what the backward behind the layer needs. Layers that return more than the next one reads: so
+// does what their forward leaves.
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -37,7 +38,8 @@ class NeighboursTest : public ::testing::Test {
 
   [[nodiscard]] std::vector<at::Tensor> layer(std::size_t index, const at::Tensor& x) const {
     const at::Tensor inner = at::linear(x, weights_[2 * index]).tanh();
-    return {at::linear(inner, weights_[2 * index + 1]).tanh()};
+    const at::Tensor out = at::linear(inner, weights_[2 * index + 1]).tanh();
+    return returns_inner_ ? std::vector<at::Tensor>{out, inner} : std::vector<at::Tensor>{out};
   }
 
   // Its backward reads the last layer's output first, and needs most after that.
@@ -56,7 +58,9 @@ class NeighboursTest : public ::testing::Test {
       std::vector<at::Tensor> x{input * 1.0};
       for (std::size_t i = 0; i < kLayers; ++i) {
         const auto run = [this, i](const auto& inputs) { return layer(i, inputs[0]); };
-        x = handle_->layer(static_cast<std::int64_t>(i), run, x, LayerOptions{.layer_class = "it"});
+        // What x had besides is there until the layer has returned.
+        x = handle_->layer(static_cast<std::int64_t>(i), run, {x[0]},
+                           LayerOptions{.layer_class = "it"});
       }
       const at::Tensor loss = head(x[0]);
       x.clear();
@@ -74,6 +78,9 @@ class NeighboursTest : public ::testing::Test {
     return modes;
   }
 
+  void every_mix_is_predicted();
+
+  bool returns_inner_ = false;
   std::shared_ptr<ScriptedPolicy> policy_;
   std::vector<at::Tensor> weights_;
   at::Tensor wide_ = at::randn({32 * kColumns, kColumns});
@@ -81,7 +88,7 @@ class NeighboursTest : public ::testing::Test {
 };
 
 // Whichever plans taught it, the model tells the peak of every plan.
-TEST_F(NeighboursTest, EveryMixOfModesIsPredictedToTheByte) {
+void NeighboursTest::every_mix_is_predicted() {
   constexpr std::size_t kPlans = std::size_t{1} << kLayers;
   for (const std::vector<std::size_t>& taught :
        {std::vector<std::size_t>{5, 10}, {3, 9, 6}, {8, 7, 1, 14}}) {
@@ -104,6 +111,13 @@ TEST_F(NeighboursTest, EveryMixOfModesIsPredictedToTheByte) {
           << number << " taught by " << taught.front();
     }
   }
+}
+
+TEST_F(NeighboursTest, EveryMixOfModesIsPredictedToTheByte) { every_mix_is_predicted(); }
+
+TEST_F(NeighboursTest, SoItIsWhereLayersReturnWhatNobodyReads) {
+  returns_inner_ = true;
+  every_mix_is_predicted();
 }
 
 }  // namespace

@@ -43,6 +43,21 @@ TEST(OutputWatch, TellsWhereWhatWentEarlyWas) {
   EXPECT_TRUE(watch.gone_early(1).empty());
 }
 
+TEST(OutputWatch, TellsWhatTheNextLayerDidNotRead) {
+  OutputWatch watch;
+  const at::Tensor read = at::empty({4});
+  const at::Tensor unread = at::empty({8});
+  const at::Tensor handed_on = at::empty({8});
+  watch.called(0, {handed_on}, kCpu);
+  watch.made(0, {read, unread, handed_on}, kCpu);
+  EXPECT_TRUE(watch.unread(0).empty()) << "the next one may read it";
+  watch.called(1, {read}, kCpu);
+  EXPECT_EQ(watch.unread(0), std::vector<const void*>{unread.storage().data()});
+  EXPECT_TRUE(watch.unread(1).empty());
+  watch.clear();
+  EXPECT_TRUE(watch.unread(0).empty());
+}
+
 TEST(OutputWatch, WhatALayerLeavesForTheNextIsAnOutputToo) {
   OutputWatch watch;
   at::Tensor key = at::empty({4});

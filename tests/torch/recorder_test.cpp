@@ -32,5 +32,22 @@ TEST(Recorder, KnowsWhichLayerMadeWhatIsThereNow) {
   EXPECT_FALSE(recorder.was_made_by(0, &key));
 }
 
+TEST(Recorder, TellsWatchesOfOneAddressApart) {
+  const int place = 0;
+  Recorder recorder(64);
+  recorder.event(8, &place);
+  const std::size_t first = recorder.watch(&place);
+  recorder.event(-8, &place);
+  recorder.event(16, &place);
+  const std::size_t second = recorder.watch(&place);
+  EXPECT_EQ(recorder.freed_at(first), 1);
+  EXPECT_EQ(recorder.freed_at(second), Recorder::kNone) << "it is live";
+  recorder.event(-16, &place);
+  EXPECT_EQ(recorder.freed_at(first), 1);
+  EXPECT_EQ(recorder.freed_at(second), 3);
+  EXPECT_EQ(recorder.freed_at(&place), 3) << "the latest";
+  EXPECT_EQ(recorder.freed_at(Recorder::kMostWatched), Recorder::kNone) << "passed over";
+}
+
 }  // namespace
 }  // namespace pudica::hooks

@@ -48,8 +48,8 @@ struct SegmentKey {
   // all of the class read (a decoder's memory) is summed then.
   static constexpr std::uint8_t kFirstOfClass = 8;
   // Of kBackward and kHead: as it is behind a layer that does not hold its output. Without the bit
-  // a key's bytes are those behind one that does: they need no less. Of kForward: as it is while
-  // outputs that nobody reads are still there; without the bit it needs less.
+  // a key's bytes are those behind one that does: they need no less. Of kForward and kGap: as it
+  // is while outputs that nobody reads are still there; without the bit it needs less.
   static constexpr std::uint8_t kEarlyFree = 16;
 
   // The same without where in its class a layer stands.

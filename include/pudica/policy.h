@@ -77,8 +77,8 @@ struct SegmentObservation {
   std::int32_t layer = -1;  // index in execution order; -1 where it belongs to no layer
   SegmentSample sample;
   // Of kBackward and kHead where the layer before let go of its output: the sample as it would have
-  // been had that layer held it. Of kForward where outputs that nobody reads, and that the layers
-  // before do not hold, were still there: as it would have been without.
+  // been had that layer held it. Of kForward and kGap where outputs that nobody reads, and that
+  // the layers before do not hold, were still there: as it would have been without.
   std::optional<SegmentSample> behind_holder;
   std::int64_t held_output_bytes = 0;  // of kBackward: what the layer itself held of its output
 };

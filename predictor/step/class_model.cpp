@@ -37,17 +37,9 @@ std::optional<ModePair> ClassModel::exact(Mode mode, std::uint8_t variant) const
 
 std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
                                          bool gradients_present) const {
-  const SegmentKey forward_key{SegmentKind::kForward, query_.layer_class, mode, variant};
-  auto forward = store_.predict(forward_key, query_.shape);
+  const auto forward = store_.predict_with_unread(
+      {SegmentKind::kForward, query_.layer_class, mode, variant}, query_.shape);
   if (!forward) return std::nullopt;
-  // Behind which layers it stands is the plan's: where outputs that nobody reads may still be there
-  // they are counted.
-  if (const auto above = store_.predict(early_free(forward_key), query_.shape)) {
-    SegmentEstimate& estimate = forward->estimate;
-    estimate.peak_bytes = std::max(estimate.peak_bytes, above->estimate.peak_bytes);
-    estimate.peak_upper_bytes =
-        std::max(estimate.peak_upper_bytes, above->estimate.peak_upper_bytes);
-  }
   const SegmentKey backward_key{SegmentKind::kBackward, query_.layer_class, mode,
                                 gradient_variant(variant, gradients_present)};
   const bool is_early = query_.early_free && store_.distinct_shapes(early_free(backward_key)) > 0;
@@ -126,7 +118,7 @@ std::optional<ModePair> ClassModel::derived_across(std::uint8_t variant) const {
     const auto full = exact(Mode::full(), recomputed);
     if (!full || !full->fit) continue;
     for (const std::uint8_t kept : others_of(Mode::keep())) {
-      const auto forward = store_.predict(
+      const auto forward = store_.predict_with_unread(
           {SegmentKind::kForward, query_.layer_class, Mode::keep(), kept}, query_.shape);
       if (!forward || !forward->fit) continue;
       const auto derived = derived_keep(*forward, *full);

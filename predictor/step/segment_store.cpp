@@ -128,6 +128,7 @@ std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) con
     const auto index = static_cast<std::int32_t>(key.place());
     const bool epilogue = key.kind == SegmentKind::kEpilogue;
     if ((key.kind != SegmentKind::kGap && !epilogue) || index == 0) continue;
+    if ((key.variant & SegmentKey::kEarlyFree) != 0) continue;  // told where there is any
     if (key.step_kind() != step_kind) continue;
     if (epilogue && key.variant != present) continue;
     const SegmentKind around = epilogue ? SegmentKind::kBackward : SegmentKind::kForward;
@@ -222,6 +223,19 @@ std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
     out.estimate.net_upper_bytes = out.estimate.net_bytes;
     out.estimate.peak_upper_bytes = out.estimate.peak_bytes;
   }
+  return out;
+}
+
+std::optional<StoredEstimate> SegmentStore::predict_with_unread(const SegmentKey& segment,
+                                                                const ShapeKey& shape) const {
+  auto out = predict(segment, shape);
+  const auto above = out ? predict(early_free(segment), shape) : std::nullopt;
+  if (!above) return out;
+  // Known at one shape it is scaled, and no reason to go on learning: steps that learn keep most
+  // layers, and there it is not seen again.
+  SegmentEstimate& estimate = out->estimate;
+  estimate.peak_bytes = std::max(estimate.peak_bytes, above->estimate.peak_bytes);
+  estimate.peak_upper_bytes = std::max(estimate.peak_upper_bytes, above->estimate.peak_upper_bytes);
   return out;
 }
 

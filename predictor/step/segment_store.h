@@ -66,6 +66,10 @@ class SegmentStore {
   // nullopt: nothing is known.
   [[nodiscard]] std::optional<StoredEstimate> predict(const SegmentKey& segment,
                                                       const ShapeKey& shape) const;
+  // The same of kForward and kGap: where outputs that nobody reads may still be there, which hangs
+  // on the layers before, they are counted.
+  [[nodiscard]] std::optional<StoredEstimate> predict_with_unread(const SegmentKey& segment,
+                                                                  const ShapeKey& shape) const;
   // Modes with at least one forward sample of this class, ascending.
   [[nodiscard]] const std::vector<Mode>& modes(std::uint16_t layer_class) const;
   // Variants of a layer segment seen with this class and mode, without kGradientsPresent.

@@ -83,7 +83,7 @@ class Builder {
 
   void add_gap(std::size_t index) {
     const SegmentKey key{SegmentKind::kGap, static_cast<std::uint16_t>(index), Mode::keep(), 0};
-    const auto gap = store_.predict(key.in_kind(request_.step_kind), request_.shape);
+    const auto gap = store_.predict_with_unread(key.in_kind(request_.step_kind), request_.shape);
     if (!gap) return;
     use(gap->estimate.identified, gap->fit);
     LayerCosts& point = model_.point.layers[index];
@@ -168,9 +168,10 @@ class Builder {
     const auto early = store_.predict(early_free(key), request_.shape);
     if (!early) return;
     const auto take = [](StepCosts& costs, std::int64_t early_bytes) {
+      // More where what nobody reads is still there.
       costs.head_behind_holder_bytes =
           std::max<std::int64_t>(0, costs.head_peak_bytes - early_bytes);
-      costs.head_peak_bytes -= costs.head_behind_holder_bytes;
+      costs.head_peak_bytes = early_bytes;
     };
     const SegmentEstimate& estimate = early->estimate;
     take(model_.point, estimate.peak_bytes);
@@ -185,7 +186,7 @@ class Builder {
     if (request_.returning_bytes == 0) return;
     const SegmentKey until_return =
         SegmentKey::until_return(structure_.layers.size()).in_kind(request_.step_kind);
-    const auto until = store_.predict(until_return, request_.shape);
+    const auto until = store_.predict_with_unread(until_return, request_.shape);
     if (!until) return;
     use(until->estimate.identified && until->fit, true);
     const auto cut = [](std::int64_t bytes, std::int64_t& peak) { peak = std::min(peak, bytes); };

@@ -2,22 +2,67 @@
 
 from __future__ import annotations
 
+import operator
+import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
 # Hugging Face's, on layers and on what runs them: the switch, and what runs a layer where it is on.
 _SWITCH, _RUNNER = "gradient_checkpointing", "_gradient_checkpointing_func"
+_OF_CHECKPOINT = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug",
+                  "early_stop")
 
 _Runner = Callable[..., Any]
 
 
-def run_once(function: _Runner, *args: Any, **kwargs: Any) -> Any:
-    """In the runner's place: calls the layer. Models go on as with checkpointing in all else; most
-    make no cache of keys and values then, which may hold as much as a layer's input."""
-    return function(*args, **kwargs)
+class RunOnce:
+    """In a runner's place: calls the layer. Models go on as with checkpointing in all else; most
+    make no cache of keys and values then, which may hold as much as a layer's input.
+
+    A copy of the model, or a pickle, has the runner itself."""
+
+    def __init__(self, runner: _Runner) -> None:
+        self.runner = runner
+
+    def __call__(self, function: _Runner, *args: Any, **kwargs: Any) -> Any:
+        for name in _OF_CHECKPOINT:
+            kwargs.pop(name, None)
+        return function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return operator.itemgetter(0), ((self.runner,),)
+
+
+def _is_framework(module: str) -> bool:
+    hugging_face = module.startswith("transformers.")
+    return module.startswith("torch.") or (
+        hugging_face and not module.startswith("transformers.models."))
+
+
+def _methods(kind: type) -> Iterator[types.CodeType]:
+    """The code of a class's own methods, and of what decorators wrapped."""
+    members: dict[str, Any] = {}
+    for of in reversed(kind.__mro__):
+        members.update({} if _is_framework(of.__module__) else vars(of))
+    for member in members.values():
+        while member is not None:
+            if isinstance(member, types.FunctionType):
+                yield member.__code__
+            member = getattr(member, "__wrapped__", None)
+
+
+_known: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def _checkpoints_itself(kind: type) -> bool:
+    """Its switch is on for code of its own that calls checkpoint(), whatever the runner is."""
+    if kind not in _known:
+        names = [set(code.co_names) for code in _methods(kind)]
+        _known[kind] = any("checkpoint" in seen and _RUNNER not in seen for seen in names)
+    return _known[kind]
 
 
 class Takeover:
@@ -25,8 +70,8 @@ class Takeover:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._modules = [weakref.ref(module) for module in modules if hasattr(module, _SWITCH)]
-        # With the runner that it had; None: it has none, and its switch was turned.
-        self._taken: list[tuple[weakref.ref[nn.Module], _Runner | None]] = []
+        # With what took its runner's place; None: its switch was turned.
+        self._taken: list[tuple[weakref.ref[nn.Module], RunOnce | None]] = []
 
     def take(self) -> bool:
         """Switches off what is on; True where that was anything."""
@@ -35,24 +80,28 @@ class Takeover:
             module = ref()
             if module is None or getattr(module, _SWITCH) is not True:
                 continue
-            runner: _Runner | None = module.__dict__.get(_RUNNER)
-            if runner is run_once:
+            runner = module.__dict__.get(_RUNNER)
+            if isinstance(runner, RunOnce):
                 continue
-            self._taken.append((ref, runner))
-            if runner is None:
+            if runner is None or _checkpoints_itself(type(module)):
                 setattr(module, _SWITCH, False)
+                self._taken.append((ref, None))
             else:
-                setattr(module, _RUNNER, run_once)
+                once = RunOnce(runner)
+                setattr(module, _RUNNER, once)
+                self._taken.append((ref, once))
             found = True
         return found
 
     def give_back(self) -> None:
-        for ref, runner in reversed(self._taken):
+        for ref, once in reversed(self._taken):
             module = ref()
             if module is None:
                 continue
-            if runner is None:
+            if once is None:
                 setattr(module, _SWITCH, True)
-            elif module.__dict__.get(_RUNNER) is run_once:
-                setattr(module, _RUNNER, runner)
+                continue
+            current: object = module.__dict__.get(_RUNNER)
+            if current is once:  # and none that was set since
+                setattr(module, _RUNNER, once.runner)
         self._taken.clear()

@@ -25,7 +25,7 @@ def run_to_the_longest(module: Any) -> None:
     goes_on: Any = getattr(mixin, "_has_unfinished_sequences", None)
     if not hasattr(criteria, "max_length") or goes_on is None:
         return
-    ask = criteria.__call__
+    ask, generate = criteria.__call__, mixin.generate
     reached = _Reached()
 
     @functools.wraps(ask)
@@ -41,5 +41,11 @@ def run_to_the_longest(module: Any) -> None:
             return goes_on(self, *arguments, **options)
         return not longest
 
+    @functools.wraps(generate)
+    def begun(self: Any, *arguments: Any, **options: Any) -> Any:
+        reached.longest = None  # one before may have ended by an error
+        return generate(self, *arguments, **options)
+
     criteria.__call__ = asked
+    mixin.generate = begun
     mixin._has_unfinished_sequences = decided

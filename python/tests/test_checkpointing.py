@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -85,3 +87,53 @@ def test_taken_over_said_once_and_given_back(
         handle.detach()
     assert sum("pudica takes over" in record.message for record in caplog.records) == 1
     assert switches(model) == [index in on for index in range(4)]
+
+
+class Runner(Layer):
+    """As Transformers' layers: another runs it where the switch is on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.gradient_checkpointing:
+            return self._gradient_checkpointing_func(self.inner, x, use_reentrant=False)
+        return self.inner(x)
+
+
+def counting(function: Any, *args: Any, **kwargs: Any) -> Any:
+    checkpointed.append("runner")
+    return checkpoint(function, *args, **kwargs)
+
+
+def with_runners(kind: type[Layer]) -> Any:
+    torch.manual_seed(1)
+    model = Encoder()
+    model.layers = nn.ModuleList(kind() for _ in range(3))
+    for layer in model.layers:
+        layer.gradient_checkpointing = True
+        layer._gradient_checkpointing_func = counting
+    return model
+
+
+def test_what_runs_a_layer_is_replaced_and_its_switch_stays() -> None:
+    model = with_runners(Runner)
+    expected = gradients(model)
+    with pudica.attach(model, "1GiB", daemon=False):
+        checkpointed.clear()
+        assert all(map(torch.equal, gradients(model), expected))
+        assert not checkpointed and switches(model)[1:] == [True] * 3
+        copied, stored = copy.deepcopy(model), pickle.loads(pickle.dumps(model.layers[0]))
+        model.layers[1]._gradient_checkpointing_func = counting  # enabled once more
+        gradients(model)
+        assert not checkpointed
+    for layer in (*model.layers, *copied.layers, stored):
+        assert layer._gradient_checkpointing_func is counting
+
+
+def test_a_layer_that_calls_checkpoint_itself_is_switched_off() -> None:
+    """Though it was given something to run it by, as everything with a switch is."""
+    model = with_runners(Layer)
+    expected = gradients(model)
+    with pudica.attach(model, "1GiB", daemon=False):
+        checkpointed.clear()
+        assert all(map(torch.equal, gradients(model), expected))
+        assert not checkpointed and not any(switches(model))
+    assert switches(model) == [False, True, True, True]

@@ -1,6 +1,7 @@
 #include "torch/output_watch.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace pudica::hooks {
 
@@ -49,11 +50,13 @@ std::vector<const void*> OutputWatch::called(std::int32_t layer,
     if (above != layers_.end() && contains(above->second.outputs, input)) continue;
     if (!contains(before.given, input)) before.given.push_back(input);
   }
-  std::erase_if(before.outputs, [&](const Watched& output) {
-    if (contains(read, output)) return false;
-    before.unread.push_back(output.data);
-    return true;
-  });
+  std::erase_if(before.outputs, [&read](const Watched& output) { return !contains(read, output); });
+  for (std::size_t i = 0; i < before.returned.size(); ++i) before.unread.push_back(i);
+  for (auto& [earlier, made] : layers_) {
+    std::erase_if(made.unread, [&, &all = made.returned](std::size_t i) {
+      return all[i].data == nullptr || contains(read, all[i]);
+    });
+  }
   return left;
 }
 
@@ -63,8 +66,10 @@ void OutputWatch::made(std::int32_t layer, const std::vector<at::Tensor>& output
   std::vector<Watched> all;
   for (const at::Tensor& tensor : outputs) {
     Watched output = watched(tensor, device);
+    made.returned.emplace_back();
     if (output.storage.expired() || contains(all, output)) continue;
     if (!contains(made.inputs, output)) {
+      made.returned.back() = output;
       made.outputs.push_back(output);
       made_.push_back(output.data);
     }
@@ -113,8 +118,17 @@ std::vector<const void*> OutputWatch::gone_early(std::int32_t layer) const {
 }
 
 std::vector<const void*> OutputWatch::unread(std::int32_t layer) const {
+  std::vector<const void*> places;
   const auto found = layers_.find(layer);
-  return found == layers_.end() ? std::vector<const void*>() : found->second.unread;
+  if (found == layers_.end()) return places;
+  const std::vector<Watched>& returned = found->second.returned;
+  const bool is_last = std::next(found) == layers_.end();
+  const auto before = is_last ? layers_.find(layer - 1) : found;
+  if (before == layers_.end() || before->second.returned.size() != returned.size()) return places;
+  for (const std::size_t i : before->second.unread) {
+    if (returned[i].data != nullptr) places.push_back(returned[i].data);
+  }
+  return places;
 }
 
 std::vector<const void*> OutputWatch::places(std::int32_t layer) const {

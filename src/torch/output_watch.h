@@ -42,8 +42,8 @@ class OutputWatch {
   [[nodiscard]] std::int64_t left_bytes(std::int32_t layer) const;
   // Where the memory of those outputs was that were gone before the layer's own backward.
   [[nodiscard]] std::vector<const void*> gone_early(std::int32_t layer) const;
-  // Where the memory was of outputs that the next layer did not read (attention's weights, returned
-  // for whoever wants them).
+  // Where the memory was of outputs that no layer behind it read (attention's weights, returned for
+  // whoever wants them). Of the last layer's, those that were not read of the one before it.
   [[nodiscard]] std::vector<const void*> unread(std::int32_t layer) const;
   // Of what the layer made: where to watch for its end.
   [[nodiscard]] std::vector<const void*> places(std::int32_t layer) const;
@@ -63,7 +63,8 @@ class OutputWatch {
     std::vector<Watched> outputs;
     std::vector<Watched> given;  // read where the next layer reads outputs; made by no layer
     std::vector<const void*> gone_early;
-    std::vector<const void*> unread;
+    std::vector<Watched> returned;    // every output, without a storage where it made none
+    std::vector<std::size_t> unread;  // of those
     std::int64_t held_bytes = 0;
     std::int64_t left_bytes = 0;
   };

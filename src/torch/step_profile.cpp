@@ -111,11 +111,12 @@ class ProfileBuilder {
     std::int64_t bytes = 0;
   };
 
+  // Of a layer that was revoked the end of what it held is the revocation's.
   void note_unread(std::size_t i, const Mark& end) {
-    const bool in_segment = calls_[i].joined || (i + 1 < calls_.size() && calls_[i + 1].joined);
-    if (in_segment) return;
+    if (calls_[i].disturbed) return;
     for (const std::int64_t event : calls_[i].unread_frees) {
-      if (event < end.event || event >= head_begin_.event) continue;
+      const bool is_last = i + 1 == calls_.size();
+      if (event < end.event || event >= (is_last ? head_end_ : head_begin_.event)) continue;
       unread_.push_back({event, -recorder_.events(event, event + 1).front()});
     }
   }
@@ -124,39 +125,28 @@ class ProfileBuilder {
   void find_head() {
     std::set<std::int64_t> unread;
     for (const RecordedCall& call : calls_) {
-      unread.insert(call.unread_frees.begin(), call.unread_frees.end());
+      if (!call.disturbed) unread.insert(call.unread_frees.begin(), call.unread_frees.end());
     }
-    std::int64_t next = 0;  // the mark behind it
     for (std::size_t k = 0; k < marks_.size(); ++k) {
       if (marks_[k].kind != MarkKind::kForwardEnd) continue;
       head_begin_ = marks_[k];
-      next = k + 1 < marks_.size() ? marks_[k + 1].event : 0;
+      head_end_ = k + 1 < marks_.size() ? marks_[k + 1].event : 0;
     }
     last_return_ = head_begin_.event;
-    while (head_begin_.event < next && unread.contains(head_begin_.event)) ++head_begin_.event;
+    while (head_begin_.event < head_end_ && unread.contains(head_begin_.event)) ++head_begin_.event;
   }
 
   // As if what nobody reads had gone already: where nothing else happens there is no gap.
   void add_gap(std::size_t i, const Mark& begin, const Mark& end) {
-    const auto events = recorder_.events(begin.event, end.event);
-    std::vector<std::int64_t> deltas(events.begin(), events.end());
-    std::int64_t first = 0;
-    for (const Unread& one : unread_) {
-      if (one.freed_at < begin.event || one.freed_at >= end.event) continue;
-      const auto at = deltas.begin() + (one.freed_at - begin.event);
-      if (std::all_of(deltas.begin(), at, [](std::int64_t delta) { return delta == 0; })) {
-        *at = 0;
-      } else {
-        first += one.bytes;
-      }
-    }
-    std::erase(deltas, 0);
-    if (i > 0 && deltas.empty()) return;
-    if (first != 0) deltas.insert(deltas.begin(), first);
     add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0},
         static_cast<std::int32_t>(i), begin, end);
-    observations_.back().sample.deltas = std::move(deltas);
-    set_sums(observations_.back().sample);
+    tell_both_ways(unread_, begin, end);
+    const SegmentObservation& gap = observations_.back();
+    const auto is_zero = [](std::int64_t delta) { return delta == 0; };
+    const auto& deltas = gap.behind_holder ? gap.behind_holder->deltas : gap.sample.deltas;
+    if (i == 0 || !std::ranges::all_of(deltas, is_zero)) return;
+    observations_.pop_back();
+    times_.pop_back();
   }
 
   // `known`: as many of what nobody reads were made before it.
@@ -165,11 +155,17 @@ class ProfileBuilder {
     for (const Unread& one : std::span(unread_).subspan(known)) own.last -= one.bytes;
     add(layer_key(SegmentKind::kForward, i), static_cast<std::int32_t>(i), begin, end, own);
     if (calls_[i].collected) times_.back() = {};
+    tell_both_ways(std::span(unread_).first(known), begin, end);
+  }
+
+  // For the segment added last: with what was made before it and was still there when it began, and
+  // as it would have been without.
+  void tell_both_ways(std::span<const Unread> unread, const Mark& begin, const Mark& end) {
     SegmentObservation& observation = observations_.back();
-    SegmentSample without = observation.sample;
+    SegmentSample without = observation.behind_holder.value_or(observation.sample);
     std::int64_t before = 0;
     std::int64_t behind = 0;
-    for (const Unread& one : std::span(unread_).first(known)) {
+    for (const Unread& one : unread) {
       if (one.freed_at < begin.event) continue;
       before += one.bytes;
       if (one.freed_at < end.event) {
@@ -239,6 +235,7 @@ class ProfileBuilder {
       if (calls_[i].joined) return;
       add_head(next, held);
       add_behind_holder(head_begin_, calls_[i], 0);
+      tell_both_ways(unread_, head_begin_, next);
     } else if (at.input_border == nullptr) {
       if (finish_layer(at.lowest, *at.border, next, held)) {
         add_behind_holder(*at.border, calls_[i], calls_[at.lowest].held_output_bytes != 0 ? 1 : 0);
@@ -282,6 +279,7 @@ class ProfileBuilder {
     if (recorder_.returned() >= last_return_ && recorder_.returned() <= border.event) {
       returned.event = std::max(returned.event, recorder_.returned());
       add(SegmentKey::until_return(calls_.size()), -1, head_begin_, returned);
+      tell_both_ways(unread_, head_begin_, returned);
     }
     add(step_key(SegmentKind::kHead), -1, head_begin_, border, {0, last});
   }
@@ -348,6 +346,7 @@ class ProfileBuilder {
   std::uint8_t accumulating_;
   std::size_t next_ = 0;
   std::int64_t last_return_ = 0;  // events before the last layer's end
+  std::int64_t head_end_ = 0;     // and before the mark behind it
   Mark head_begin_;
   std::vector<Unread> unread_;  // of the layers so far
   std::vector<SegmentObservation> observations_;

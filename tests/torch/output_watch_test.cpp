@@ -53,7 +53,13 @@ TEST(OutputWatch, TellsWhatTheNextLayerDidNotRead) {
   EXPECT_TRUE(watch.unread(0).empty()) << "the next one may read it";
   watch.called(1, {read}, kCpu);
   EXPECT_EQ(watch.unread(0), std::vector<const void*>{unread.storage().data()});
-  EXPECT_TRUE(watch.unread(1).empty());
+  const at::Tensor last = at::empty({8});
+  watch.made(1, {at::empty({4}), last, read}, kCpu);
+  EXPECT_EQ(watch.unread(1), std::vector<const void*>{last.storage().data()}) << "as of the other";
+  watch.called(2, {last}, kCpu);
+  EXPECT_EQ(watch.unread(1).size(), 1U) << "the first, and not the one that is read";
+  watch.called(3, {unread}, kCpu);
+  EXPECT_TRUE(watch.unread(0).empty()) << "read later";
   watch.clear();
   EXPECT_TRUE(watch.unread(0).empty());
 }

@@ -62,6 +62,10 @@ TEST(OutputWatch, TellsWhatTheNextLayerDidNotRead) {
   EXPECT_TRUE(watch.unread(0).empty()) << "read later";
   watch.clear();
   EXPECT_TRUE(watch.unread(0).empty());
+  watch.called(0, {}, kCpu);
+  watch.made(0, {read, unread}, kCpu);
+  watch.called(1, {at::empty({4})}, kCpu);
+  EXPECT_TRUE(watch.unread(0).empty()) << "something in between read it";
 }
 
 TEST(OutputWatch, WhatALayerLeavesForTheNextIsAnOutputToo) {

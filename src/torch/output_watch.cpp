@@ -51,8 +51,9 @@ std::vector<const void*> OutputWatch::called(std::int32_t layer,
     if (!contains(before.given, input)) before.given.push_back(input);
   }
   std::erase_if(before.outputs, [&read](const Watched& output) { return !contains(read, output); });
-  // Where it reads none, something in between does.
-  const bool reads_any = !before.outputs.empty();
+  // Where it reads none that was returned, something in between does.
+  const bool reads_any = std::ranges::any_of(
+      before.returned, [&read](const Watched& output) { return contains(read, output); });
   for (std::size_t i = 0; reads_any && i < before.returned.size(); ++i) before.unread.push_back(i);
   for (auto& [earlier, made] : layers_) {
     std::erase_if(made.unread, [&, &all = made.returned](std::size_t i) {

@@ -66,6 +66,13 @@ TEST(OutputWatch, TellsWhatTheNextLayerDidNotRead) {
   watch.made(0, {read, unread}, kCpu);
   watch.called(1, {at::empty({4})}, kCpu);
   EXPECT_TRUE(watch.unread(0).empty()) << "something in between read it";
+  watch.clear();
+  const at::Tensor left = at::empty({4});  // in a cache
+  watch.called(0, {}, kCpu);
+  watch.made(0, {read}, kCpu);
+  const auto made = [&](const void* place) { return place == left.storage().data(); };
+  EXPECT_EQ(watch.called(1, {at::empty({4}), left}, kCpu, made).size(), 1U);
+  EXPECT_TRUE(watch.unread(0).empty()) << "so it did, though the next one reads what was left";
 }
 
 TEST(OutputWatch, WhatALayerLeavesForTheNextIsAnOutputToo) {

@@ -151,6 +151,23 @@ TEST(SegmentStore, AGapsEpilogueIsEmptyWhereItsLayersWereMeasuredWithoutIt) {
   EXPECT_EQ(store.distinct_shapes(epilogue), 2);
 }
 
+// What nobody reads, and was still there, hangs on the layers before: the plan's.
+TEST(SegmentStore, OfWhatIsToldBothWaysTheHigherPeakIsPlannedFor) {
+  SegmentStore store = fake_store();
+  StepOutcome outcome = outcome_of({1, 8}, kForward, 10, 140);
+  outcome.segments[0].layer = 1;
+  outcome.segments[0].behind_holder = SegmentSample{{}, 10, 40, 0};
+  store.observe(outcome, 0, nothing_released);
+  EXPECT_EQ(store.predict(kForward, {1, 8})->estimate.peak_bytes, 40);
+  const auto planned = store.predict_with_unread(kForward, {1, 8});
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_EQ(planned->estimate.peak_bytes, 140);
+  EXPECT_EQ(planned->estimate.peak_upper_bytes, 140);
+  EXPECT_EQ(planned->estimate.net_bytes, 10);
+  EXPECT_EQ(store.variants(0, Mode::keep()), std::vector<std::uint8_t>{0}) << "no place in a class";
+  EXPECT_FALSE(store.predict_with_unread(kHead, {1, 8}).has_value());
+}
+
 TEST(SegmentStore, ForgetsClassesAndGapsOfLayersThatChanged) {
   SegmentStore store = fake_store();
   const SegmentKey other{SegmentKind::kBackward, 1, Mode::keep(), 0};

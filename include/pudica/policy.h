@@ -34,6 +34,17 @@ struct StepStructure {
     // Equal menus of equal classes have equal ids, in every process; 0: not known yet.
     std::uint64_t id = 0;
     std::vector<std::string> steps;  // selective:0, selective:1, ... in words
+    // What a step is reckoned to do before it ran, told by the call in which the menu was found.
+    struct Promise {
+      std::int64_t freed_bytes = 0;  // so many less are held than where the layer is kept
+      double work_share = 1;         // of the forward's work that is done again; no clock is asked
+      bool operator==(const Promise&) const = default;
+    };
+    std::vector<Promise> promises;  // by step, at `shape`; empty: not told
+    ShapeKey shape;                 // of the step in which the menu was found
+    // Shapes at which layers of the class ran other operators than the menu is for: none of its
+    // modes can run there. The latest ones.
+    std::vector<ShapeKey> not_at;
     bool operator==(const Menu&) const = default;
   };
   std::vector<Layer> layers;

@@ -194,7 +194,10 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
   const bool record = wants_record(context, model, certain);
-  if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
+  if (may_teach(context, model, built.plan) &&
+      (plan_on_promises(context, model, built) || take_lessons(context, model, built))) {
+    return publish(std::move(built.plan), {}, true);
+  }
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
   if (base_.coming_state() == Bytes(0))

@@ -81,14 +81,39 @@ std::shared_ptr<const ClassMenu> ClassTapes::menu() const {
   return menu_;
 }
 
-bool ClassTapes::has_none() const {
+std::optional<StepStructure::Menu> ClassTapes::told(const ShapeKey& shape) {
   const std::lock_guard lock(mutex_);
-  return collections_ >= kCollections && !searching_ && menu_ == nullptr;
+  if (told_) return told_;
+  if (menu_ == nullptr) {
+    const bool none = collections_ >= kCollections && !searching_;
+    if (!none) return std::nullopt;
+    StepStructure::Menu menu;
+    menu.id = ClassMenu::kNone;
+    return menu;
+  }
+  StepStructure::Menu& menu = told_.emplace();
+  menu.id = menu_->id;
+  menu.shape = shape;
+  for (const MenuStep& step : menu_->steps) {
+    menu.steps.push_back(to_string(step));
+    menu.promises.push_back({step.freed_bytes, step.work_share});
+  }
+  return told_;
 }
 
-void ClassTapes::met_stranger() {
+void ClassTapes::met(bool fits) {
   const std::lock_guard lock(mutex_);
-  if (++strangers_ >= kMostStrangers) menu_ = nullptr;
+  strangers_ = fits ? 0 : strangers_ + 1;
+  if (strangers_ < kMostStrangers) return;
+  menu_ = nullptr;
+  told_.reset();
+}
+
+void ClassTapes::met_strangers_at(const ShapeKey& shape) {
+  const std::lock_guard lock(mutex_);
+  if (!told_ || std::ranges::find(told_->not_at, shape) != told_->not_at.end()) return;
+  if (told_->not_at.size() >= kMostStrangeShapes) told_->not_at.erase(told_->not_at.begin());
+  told_->not_at.push_back(shape);
 }
 
 }  // namespace pudica::hooks

@@ -119,6 +119,7 @@ void Session::begin_step(const ShapeKey& shape) {
                     ? 0
                     : next_layer_ + static_cast<std::int32_t>(calls_.size());
   calls_.clear();
+  strange_.clear();
   rest_.reset();
   passed_by_ = -1;
   call_failed_ = false;
@@ -190,12 +191,10 @@ StepStructure Session::structure_of_step() const {
   structure.layers = layers_of(order);
   for (std::size_t i = 0; i < calls_.size(); ++i) structure.layers[i].apart = calls_[i].apart;
   for (std::size_t i = 0; i < class_tapes_.size(); ++i) {
-    const auto menu = menu_of(static_cast<std::uint16_t>(i));
-    if (!menu && !(class_tapes_[i] && class_tapes_[i]->has_none())) continue;
-    structure.menus.resize(i + 1);
-    structure.menus[i].id = menu ? menu->id : ClassMenu::kNone;
+    auto menu = class_tapes_[i] ? class_tapes_[i]->told(context_.shape) : std::nullopt;
     if (!menu) continue;
-    for (const MenuStep& step : menu->steps) structure.menus[i].steps.push_back(to_string(step));
+    structure.menus.resize(i + 1);
+    structure.menus[i] = std::move(*menu);
   }
   return structure;
 }

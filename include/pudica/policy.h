@@ -1,6 +1,7 @@
 // Policy: the rule that turns a shape key into a plan, and learns from what the step did.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,6 +52,11 @@ struct StepStructure {
   std::vector<std::string> class_names;  // by layer_class
   std::vector<Menu> menus;               // by layer_class; may be shorter: no menu
   bool operator==(const StepStructure&) const = default;
+  // The same layers with the same menus, whatever the runs that told them have seen of those.
+  [[nodiscard]] bool is_alike(const StepStructure& other) const {
+    return layers == other.layers && class_names == other.class_names &&
+           std::ranges::equal(menus, other.menus, {}, &Menu::id, &Menu::id);
+  }
 };
 
 // What is known when a step begins.
@@ -144,7 +150,9 @@ struct StepOutcome {
   std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation
   // To be recorded, and cut into no segments: the backward went through the layers more than once.
   bool repeated_backward = false;
-  bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
+  // For menus, or some layers ran other operators than theirs are for: not all of the plan ran, and
+  // the peak may be its own.
+  bool searched = false;
   Bytes host_peak_bytes{0};                 // what layers of mode `offload` held in host memory
   std::vector<ForwardTime> forwards;        // of calls whose forward was nothing else
   std::optional<AllocatorPeaks> allocator;  // nullopt: it does not cache

@@ -144,8 +144,9 @@ class LayerBuilder {
     if (mode.kind != Mode::Kind::kSelective || !told) return out;
     const StepStructure::Menu::Promise& promise = menu->promises[mode.step];
     if (!growth_) growth_ = growth_at_least(store_, query, wanted_.variant, menu->shape);
-    out.freed_bytes =
-        static_cast<std::int64_t>(*growth_ * static_cast<double>(promise.freed_bytes));
+    constexpr double kMost = 1e18;  // which fits
+    const double freed = *growth_ * static_cast<double>(promise.freed_bytes);
+    out.freed_bytes = static_cast<std::int64_t>(std::min(kMost, freed));
     out.work_share = promise.work_share;
     return out;
   }

@@ -241,6 +241,7 @@ StepDecision ControllerImpl::fallback_step(const StepContext& context) {
 
 StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   plan.id = next_plan_id_++;
+  if (room_.budget() > Bytes(0) && on_menu(Mode::Kind::kFull)) plan.strange_mode = Mode::full();
   pending.plan_id = plan.id;
   pending_ = pending;
   if (record && plan.predicted_peak_bytes == Bytes(0)) ++counters_.learning_steps;

@@ -79,8 +79,9 @@ void ControllerImpl::note_unjudged(const StepOutcome& outcome) {
   kind_->tight_shapes.note(outcome, kind_->structure.layers.size());
   const Bytes need = outcome.peak_bytes - outcome.context.base_bytes;
   if (outcome.allocator) unplanned_need_bytes_ = std::max(unplanned_need_bytes_, need);
-  const bool is_plan = outcome.plan->peak_is_bound && kind_->number == planned_kind_;
-  if (is_plan && outcome.revocations > 0) note_peak(outcome);  // it needs more than its bound
+  const bool ran = !outcome.searched && kind_->number == planned_kind_;
+  if (ran && outcome.plan->peak_is_bound && outcome.revocations > 0)
+    note_peak(outcome);  // it needs more than its bound
 }
 
 // By how much the peak was off, as a share; nullopt: none was predicted, or it cannot be told.

@@ -15,6 +15,7 @@ using inspect::Json;
 
 constexpr std::int64_t kMost16 = 0xffff;
 constexpr std::int64_t kMost8 = 0xff;
+constexpr std::size_t kMostStrangeShapes = 512;
 constexpr std::int64_t kMostFreed = std::int64_t{1} << 50U;
 constexpr std::int64_t kLeast64 = std::numeric_limits<std::int64_t>::min();
 
@@ -87,6 +88,7 @@ std::optional<Error> read_shape(const Json& text, const std::string& at,
   if (!text.is_string()) return invalid_argument(at + ": expected a string");
   const auto shape = ShapeKey::parse(text.get<std::string>());
   if (!shape) return invalid_argument(at + ": " + shape.error().message);
+  if (shapes.size() >= kMostStrangeShapes) return invalid_argument(at + ": too many");
   shapes.push_back(*shape);
   return std::nullopt;
 }

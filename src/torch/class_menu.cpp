@@ -101,19 +101,32 @@ std::optional<StepStructure::Menu> ClassTapes::told(const ShapeKey& shape) {
   return told_;
 }
 
-void ClassTapes::met(bool fits) {
+void ClassTapes::met_its_like(const ShapeKey& shape) {
   const std::lock_guard lock(mutex_);
-  strangers_ = fits ? 0 : strangers_ + 1;
-  if (strangers_ < kMostStrangers) return;
-  menu_ = nullptr;
-  told_.reset();
+  strange_steps_ = 0;
+  std::erase(suspects_, shape);
 }
 
-void ClassTapes::met_strangers_at(const ShapeKey& shape) {
+void ClassTapes::met_strangers(const ShapeKey& shape) {
   const std::lock_guard lock(mutex_);
-  if (!told_ || std::ranges::find(told_->not_at, shape) != told_->not_at.end()) return;
-  if (told_->not_at.size() >= kMostStrangeShapes) told_->not_at.erase(told_->not_at.begin());
-  told_->not_at.push_back(shape);
+  if (!told_) return;
+  const auto note = [&shape](std::vector<ShapeKey>& shapes) {
+    if (shapes.size() >= kMostStrangeShapes) shapes.erase(shapes.begin());
+    shapes.push_back(shape);
+  };
+  const auto has = [&shape](const std::vector<ShapeKey>& shapes) {
+    return std::ranges::find(shapes, shape) != shapes.end();
+  };
+  if (has(told_->not_at)) {
+    if (++strange_steps_ < kMostStrangeSteps) return;
+    menu_ = nullptr;
+    told_.reset();
+  } else if (has(suspects_)) {
+    std::erase(suspects_, shape);
+    note(told_->not_at);
+  } else {
+    note(suspects_);
+  }
 }
 
 }  // namespace pudica::hooks

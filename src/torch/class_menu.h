@@ -83,24 +83,25 @@ class ClassTapes {
   // As a step's structure tells it. `shape`: of the step under way, which is the one in which the
   // menu was found when it is told for the first time. nullopt: it is not known yet.
   [[nodiscard]] std::optional<StepStructure::Menu> told(const ShapeKey& shape);
-  // A call ran the operators that the menu is for, or others, and was kept. Where no call fits any
-  // more, the menu is withdrawn.
-  void met(bool fits);
-  // Calls of this shape run other operators: told with the menu.
-  void met_strangers_at(const ShapeKey& shape);
+  // A call of this shape ran the operators that the menu is for, with one of its modes.
+  void met_its_like(const ShapeKey& shape);
+  // In a step of this shape calls ran others. Twice with none of its like in between: told with the
+  // menu. If plans have its modes there all the same, from step to step, the menu is withdrawn.
+  void met_strangers(const ShapeKey& shape);
 
  private:
   static constexpr int kCollections = 2;  // the first one warms caches up
-  static constexpr int kMostStrangers = 16;
+  static constexpr int kMostStrangeSteps = 16;
   static constexpr std::size_t kMostSteps = 5;
-  static constexpr std::size_t kMostStrangeShapes = 32;
+  static constexpr std::size_t kMostStrangeShapes = 512;
 
   const MenuRules rules_;
   const bool evicts_;
   mutable std::mutex mutex_;
   int collections_ = 0;
   bool searching_ = false;
-  int strangers_ = 0;
+  int strange_steps_ = 0;           // in a row, at shapes that were told
+  std::vector<ShapeKey> suspects_;  // shapes of strangers that are not told
   std::shared_ptr<const ClassMenu> menu_;
   std::optional<StepStructure::Menu> told_;  // of `menu_`
 };

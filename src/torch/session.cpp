@@ -199,6 +199,12 @@ StepStructure Session::structure_of_step() const {
   return structure;
 }
 
+bool Session::ran_as_planned() const {
+  return strange_.empty() && std::ranges::none_of(calls_, [](const Call& call) {
+           return call.collected || call.on_trial;
+         });
+}
+
 std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure) const {
   std::vector<RecordedCall> recorded;
   const OutputWatch outputs = state_->outputs();
@@ -327,8 +333,7 @@ StepReport Session::end_step() {
         outcome.allocator =
             AllocatorPeaks{report.active_peak_bytes, report.reserved_peak_bytes, report.gap_bytes};
       }
-      outcome.searched = std::ranges::any_of(
-          calls_, [](const Call& call) { return call.collected || call.on_trial; });
+      outcome.searched = !ran_as_planned();
       const std::vector<RecordedCall> calls = recorded_calls(structure);
       outcome.repeated_backward = decision_.record && state_->backward_repeated();
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);

@@ -238,6 +238,8 @@ class Session final : public Handle {
   void note_comfort(const StepReport& report, const CacheBytes& cache);
   void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
+  // No call was kept to be searched or tried, none was strange.
+  [[nodiscard]] bool ran_as_planned() const;
   // Of the step under way, whose structure is `structure`.
   [[nodiscard]] std::vector<std::int64_t> shared_frees() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;

@@ -77,18 +77,22 @@ TEST_F(StrangersTest, OneIsKeptAndItsSiblingsAreRecomputed) {
   const auto kept = train_step(*handle, 32);
   const Mode mode = Mode::selective(1);
   policy_->plan = plan_of(std::vector<Mode>(4, mode));
+  policy_->plan->strange_mode = Mode::full();
   train_step(*handle, 24);
   EXPECT_EQ(modes_run(), std::vector<Mode>(4, mode));
-  EXPECT_TRUE(policy_->structures.back().menus[0].not_at.empty());
+  train_step(*handle, 32);
+  EXPECT_TRUE(policy_->outcomes.back().searched) << "not all of the plan ran";
+  EXPECT_TRUE(policy_->structures.back().menus[0].not_at.empty()) << "once may be chance";
   const auto gradients = train_step(*handle, 32);
-  EXPECT_EQ(modes_run(),
-            (std::vector<Mode>{Mode::keep(), Mode::full(), Mode::full(), Mode::full()}));
-  EXPECT_EQ(policy_->structures.back().menus[0].not_at, std::vector<ShapeKey>{(ShapeKey{2, 32})});
+  const std::vector<Mode> run{Mode::keep(), Mode::full(), Mode::full(), Mode::full()};
+  EXPECT_EQ(modes_run(), run);
+  const std::vector<ShapeKey> strange{ShapeKey{2, 32}};
+  EXPECT_EQ(policy_->structures.back().menus[0].not_at, strange);
   ASSERT_EQ(gradients.size(), kept.size());
   for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], kept[i])) << i;
 }
 
-// A menu is withdrawn where nothing fits it any more, not where some shapes never do.
+// A menu is withdrawn where plans run into strangers from step to step, not where some shapes are.
 TEST_F(StrangersTest, AMenuThatFitsSometimesStays) {
   const auto handle = attach_with(1 << 30);
   policy_->plan = plan_of(std::vector<Mode>(4, Mode::keep()));
@@ -100,9 +104,33 @@ TEST_F(StrangersTest, AMenuThatFitsSometimesStays) {
     train_step(*handle, 24);
     ASSERT_EQ(modes_run(), std::vector<Mode>(4, mode)) << step;
   }
+  EXPECT_EQ(policy_->structures.back().menus[0].not_at.size(), 1U);
   for (int step = 0; step < 20; ++step) train_step(*handle, 32);
+  EXPECT_EQ(policy_->structures.back().menus[0].id, StepStructure::Menu::kNone);
+}
+
+// One odd call between those that fit says nothing of their shape.
+TEST_F(StrangersTest, OddCallsBetweenFittingOnesAreNotTold) {
+  const auto handle = attach_with(1 << 30);
+  policy_->plan = plan_of(std::vector<Mode>(4, Mode::keep()));
   train_step(*handle, 24);
-  EXPECT_EQ(modes_run(), std::vector<Mode>(4, Mode::keep()));
+  policy_->plan = plan_of(std::vector<Mode>(4, Mode::selective(1)));
+  for (int step = 0; step < 6; ++step) {
+    strange_length_ = step % 2 == 0 ? 24 : -1;
+    train_step(*handle, 24);
+  }
+  EXPECT_TRUE(policy_->structures.back().menus[0].not_at.empty());
+}
+
+// The call that finds the menu is kept, and no stranger.
+TEST_F(StrangersTest, TheCallThatFindsTheMenuIsNone) {
+  const auto handle = attach_with(1 << 30);
+  const Mode mode = Mode::selective(1);
+  policy_->plan = plan_of(std::vector<Mode>(4, mode));
+  policy_->plan->strange_mode = Mode::full();
+  for (int step = 0; step < 2; ++step) train_step(*handle, 24);
+  EXPECT_EQ(modes_run(), std::vector<Mode>(4, mode));
+  EXPECT_TRUE(policy_->structures.back().menus[0].not_at.empty());
 }
 
 }  // namespace

@@ -194,10 +194,7 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
   const bool record = wants_record(context, model, certain);
-  if (may_teach(context, model, built.plan) &&
-      (plan_on_promises(context, model, built) || take_lessons(context, model, built))) {
-    return publish(std::move(built.plan), {}, true);
-  }
+  if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
   if (base_.coming_state() == Bytes(0))
@@ -241,7 +238,6 @@ StepDecision ControllerImpl::fallback_step(const StepContext& context) {
 
 StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   plan.id = next_plan_id_++;
-  if (room_.budget() > Bytes(0) && on_menu(Mode::Kind::kFull)) plan.strange_mode = Mode::full();
   pending.plan_id = plan.id;
   pending_ = pending;
   if (record && plan.predicted_peak_bytes == Bytes(0)) ++counters_.learning_steps;

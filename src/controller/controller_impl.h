@@ -14,7 +14,6 @@
 
 #include "controller/base_bytes.h"
 #include "controller/claims.h"
-#include "controller/menu_lessons.h"
 #include "controller/phase.h"
 #include "controller/room.h"
 #include "controller/step_kinds.h"
@@ -53,8 +52,6 @@ class ControllerImpl final : public Controller {
   Result<ShapeEstimate> estimated(const ShapeKey& shape, Bytes budget_bytes) const;
   // Steps spent on the selective modes of a menu before planning does without the rest.
   static constexpr std::int64_t kMostMenuSteps = 24;
-  // Such as cost nothing beside what is planned: plans that rest on what menus promise.
-  static constexpr std::int64_t kMostPromisedSteps = 96;
 
   // The decision that the next outcome belongs to.
   struct Pending {
@@ -74,10 +71,6 @@ class ControllerImpl final : public Controller {
                           bool certain);
   StepDecision plan_shared(const StepContext& context, const StepModel& model);
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
-  bool may_teach(const StepContext& context, const StepModel& model, const Plan& plan);
-  void measure_in(Plan& plan, Bytes most, const std::vector<MenuLesson>& lessons);
-  // True: the plan rests on modes that were not measured yet, and measures them.
-  bool plan_on_promises(const StepContext& context, const StepModel& model, BuiltPlan& built);
   bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
   StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
   StepDecision teach_joined_step(Plan plan);
@@ -115,8 +108,6 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] BuiltPlan built_plan(const StepKind& kind, const StepContext& context,
                                      const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
-  [[nodiscard]] PlanRequest request_of(const StepKind& kind, const StepContext& context,
-                                       const StepModel& model) const;
   [[nodiscard]] BuiltPlan best_plan(const StepKind& kind, PlanRequest request,
                                     const StepModel& model,
                                     std::span<const std::uint8_t> warm) const;
@@ -132,8 +123,6 @@ class ControllerImpl final : public Controller {
 
   // Outcomes.
   void take_outcome(const StepOutcome& outcome);
-  void note_unjudged(const StepOutcome& outcome);
-  void note_lost(const Plan& plan);
   std::optional<double> judge(const StepOutcome& outcome);
   void note_peak(const StepOutcome& outcome);
   void learn(const StepOutcome& outcome);

@@ -1,13 +1,13 @@
 // The controller's learning steps, and the modes that planned steps measure.
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "controller/controller_impl.h"
 #include "controller/learning_plan.h"
+#include "controller/menu_lessons.h"
 
 namespace pudica {
 namespace {
@@ -23,76 +23,29 @@ std::string measured_in_words(const std::vector<MenuLesson>& lessons) {
 
 }  // namespace
 
-// Not before some step's budget was short: selective modes are of no use until then.
-bool ControllerImpl::may_teach(const StepContext& context, const StepModel& model,
-                               const Plan& plan) {
+// Not before some step's budget was short: selective modes are of no use until then. Such a step is
+// not judged: its peak is a bound.
+bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& model,
+                                  BuiltPlan& built) {
+  Plan& plan = built.plan;
   short_of_room_ = short_of_room_ || !plan.feasible || plan.predicted_extra_seconds > 0;
   if (!short_of_room_ || model.unknown.empty() || kind_->menu_steps >= kMostMenuSteps) return false;
   if (!plan.feasible || context.budget_bytes <= Bytes(0)) return false;
-  return !claims_.doubts_basis(kind_->structure, Mode::keep());
-}
-
-// Such steps are not judged: their peak is a bound.
-void ControllerImpl::measure_in(Plan& plan, Bytes most, const std::vector<MenuLesson>& lessons) {
-  for (const MenuLesson& lesson : lessons) {
+  if (claims_.doubts_basis(kind_->structure, Mode::keep())) return false;
+  const std::int64_t room = (room_.available() - context.base_bytes).count();
+  const MenuLessons taught = lessons_within(model, built.choice, plan.joined, room);
+  if (taught.lessons.empty()) return false;
+  ++kind_->menu_steps;
+  for (const MenuLesson& lesson : taught.lessons) {
     plan.modes[lesson.layer] = lesson.mode;
     plan.forward_need_bytes[lesson.layer] = lesson.forward_peak_bytes;
     plan.backward_need_bytes[lesson.layer] = lesson.backward_peak_bytes;
   }
-  plan.predicted_peak_bytes = most;
+  plan.predicted_peak_bytes = context.base_bytes + Bytes(taught.peak_bytes);
   plan.peak_is_bound = true;
   plan.revocable = true;
-  plan.reason += "; " + measured_in_words(lessons);
-}
-
-// What a menu promises is worth a plan where that is cheaper than what is known, though its modes
-// needed all that they may: they are measured where they are wanted.
-bool ControllerImpl::plan_on_promises(const StepContext& context, const StepModel& model,
-                                      BuiltPlan& built) {
-  const bool is_short = built.plan.predicted_extra_seconds > 0;
-  if (!is_short || kind_->promised_steps >= kMostPromisedSteps) return false;
-  BuiltPlan other =
-      build_plan(*planner_, with_unknown_modes(model), request_of(*kind_, context, model), {});
-  if (!other.layers_fit || !other.plan.feasible || !other.plan.joined.empty()) return false;
-  if (other.plan.predicted_extra_seconds >= built.plan.predicted_extra_seconds) return false;
-  const std::int64_t room = (room_.available() - context.base_bytes).count();
-  if (kind_->known_peaks.least(context, other.plan) > room) return false;
-  std::vector<MenuLesson> lessons;
-  for (std::size_t i = 0; i < other.choice.size(); ++i) {
-    if (other.choice[i] < model.upper.layers[i].modes.size()) continue;
-    lessons.push_back({i, other.plan.modes[i], other.plan.forward_need_bytes[i],
-                       other.plan.backward_need_bytes[i]});
-  }
-  if (lessons.empty()) return false;
-  built = std::move(other);
-  ++kind_->promised_steps;
-  measure_in(built.plan, built.plan.predicted_peak_bytes, lessons);
+  plan.reason += "; " + measured_in_words(taught.lessons);
   return true;
-}
-
-// Lessons beside what is planned take no more time, all together, than plans have lost to
-// recomputing. Where that does not suffice yet, plans that are cached
-// are asked anew once it does.
-bool ControllerImpl::take_lessons(const StepContext& context, const StepModel& model,
-                                  BuiltPlan& built) {
-  const std::int64_t room = (room_.available() - context.base_bytes).count();
-  const MenuLessons taught =
-      lessons_within(model, built.choice, built.plan.joined, room, kind_->lost_seconds);
-  const double awaited = taught.awaited_seconds - taught.extra_seconds;
-  kind_->awaited_seconds = std::min(kind_->awaited_seconds, awaited);
-  if (taught.lessons.empty()) return false;
-  ++kind_->menu_steps;
-  kind_->lost_seconds -= taught.extra_seconds;
-  measure_in(built.plan, context.base_bytes + Bytes(taught.peak_bytes), taught.lessons);
-  return true;
-}
-
-// The plan ran.
-void ControllerImpl::note_lost(const Plan& plan) {
-  kind_->lost_seconds += plan.predicted_extra_seconds;
-  if (kind_->lost_seconds < kind_->awaited_seconds) return;
-  kind_->awaited_seconds = std::numeric_limits<double>::infinity();
-  kind_->plans.clear();
 }
 
 StepDecision ControllerImpl::teach_step(const StepContext& context,

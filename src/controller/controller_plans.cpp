@@ -46,8 +46,13 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   for (std::size_t i = 0; usable && i < warm.size(); ++i) {
     usable = warm[i] < costs.layers[i].modes.size();
   }
-  BuiltPlan built = best_plan(kind, request_of(kind, context, model), model,
-                              usable ? warm : std::span<const std::uint8_t>{});
+  PlanRequest request;
+  request.context = context;
+  request.margin_bytes = room_.held_back(context.budget_bytes);
+  request.ample_fraction = options_.ample_fraction;
+  request.keep_all_bytes = keep_all_peak(kind, context, model);
+  BuiltPlan built =
+      best_plan(kind, request, model, usable ? warm : std::span<const std::uint8_t>{});
   const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
   built.plan.predicted_peak_bytes =
       context.base_bytes + Bytes(built.measured_bytes.value_or(point));
@@ -59,16 +64,6 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;
-}
-
-PlanRequest ControllerImpl::request_of(const StepKind& kind, const StepContext& context,
-                                       const StepModel& model) const {
-  PlanRequest request;
-  request.context = context;
-  request.margin_bytes = room_.held_back(context.budget_bytes);
-  request.ample_fraction = options_.ample_fraction;
-  request.keep_all_bytes = keep_all_peak(kind, context, model);
-  return request;
 }
 
 // The best of the plans that are not known to need more than there is: where the one chosen is, the

@@ -59,8 +59,7 @@ StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepM
   const bool record = wants_record(context, model, is_certain(together, built)) || doubted;
   take_first(built, model.upper, context);
   ++counters_.plans_made;
-  const bool taught = context.following_forwards == 0 && may_teach(context, model, built.plan) &&
-                      take_lessons(context, model, built);
+  const bool taught = context.following_forwards == 0 && take_lessons(context, model, built);
   return publish(std::move(built.plan), {}, record || taught);
 }
 

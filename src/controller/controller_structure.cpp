@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -303,14 +302,10 @@ void ControllerImpl::take_menus(const StepStructure& old) {
     if (kind_->structure.menus.size() <= i) kind_->structure.menus.resize(i + 1);
     StepStructure::Menu& now = kind_->structure.menus[i];
     if (now.id == 0) now = before;
-    if (!own.contains(static_cast<std::uint16_t>(i))) continue;
-    if (now.not_at != before.not_at) kind_->plans.clear();
-    if (now.id == before.id) continue;
+    if (now.id == before.id || !own.contains(static_cast<std::uint16_t>(i))) continue;
     learner_.forget_selective(static_cast<std::uint16_t>(i));
     kind_->plans.clear();
-    kind_->menu_steps = kind_->promised_steps = 0;
-    kind_->lost_seconds = 0;
-    kind_->awaited_seconds = std::numeric_limits<double>::infinity();
+    kind_->menu_steps = 0;
   }
 }
 

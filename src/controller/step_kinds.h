@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -87,10 +86,6 @@ struct StepKind {
   std::int64_t unmeasured_steps = 0;  // recorded in a row that could not be cut into segments
   std::int64_t unplanned_steps = 0;   // since then, in a row
   std::int64_t menu_steps = 0;        // spent on a menu since it appeared
-  std::int64_t promised_steps = 0;    // of plans that rested on modes that were not measured
-  // What plans took for recomputing, less what measuring modes beside them took.
-  double lost_seconds = 0;
-  double awaited_seconds = std::numeric_limits<double>::infinity();  // for the next to be measured
   bool relearning = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked = false;  // in the last step that taught

@@ -66,8 +66,21 @@ void SegmentStore::take(const SegmentKey& key, const ShapeKey& shape, const Segm
     forget(key);
     ++report.forgotten;
   }
+  if (shows_that_first_was_once(key, shape, sample)) forget(key);
   give(key, shape, sample);
   ++report.observed;
+}
+
+// What a process allocates once and keeps (a library's workspaces) falls into some segments of its
+// first step: they left more than the same segments of a batch that is no smaller.
+bool SegmentStore::shows_that_first_was_once(const SegmentKey& key, const ShapeKey& shape,
+                                             const SegmentSample& sample) const {
+  const bool grows = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kHead;
+  const auto only = only_shape_.find(key);
+  if (!grows || !of_first_step_.contains(key) || only == only_shape_.end()) return false;
+  if (!shape.covers(only->second)) return false;
+  const auto first = predictor_->predict(key, only->second);
+  return first && sample.net_bytes + kNoticeableBytes < first->net_bytes;
 }
 
 // Under its own key as it is behind a layer that holds its output, which every sample tells; as it
@@ -94,6 +107,7 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
                                     const ReleasedBytes& released) {
   ObserveReport report;
   const ShapeKey& shape = outcome.context.shape;
+  const bool is_first = only_shape_.empty() && predictor_->segments().empty();
   const FullLayers full = full_layers(outcome);
   std::vector<const SegmentObservation*> heads;
   for (const SegmentObservation& item : outcome.segments) {
@@ -111,6 +125,10 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   for (const SegmentObservation* item : heads) {
     if (!wants_head(item->key, full, released)) continue;
     take_observation(item->key, *item, shape, forget_above, report);
+  }
+  if (is_first) {
+    const std::vector<SegmentKey> seen = predictor_->segments();
+    of_first_step_ = {seen.begin(), seen.end()};
   }
   observe_times_of(outcome);
   return report;
@@ -261,6 +279,7 @@ void SegmentStore::forget(const SegmentKey& key) {
   predictor_->forget(key);
   relative_times_.forget(key);
   only_shape_.erase(key);
+  of_first_step_.erase(key);
 }
 
 void SegmentStore::give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) {

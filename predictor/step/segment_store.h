@@ -138,6 +138,8 @@ class SegmentStore {
   Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);
   bool restore_line(const std::string& what, std::istringstream& words);
   [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
+  [[nodiscard]] bool shows_that_first_was_once(const SegmentKey& key, const ShapeKey& shape,
+                                               const SegmentSample& sample) const;
   double deviation(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) const;
   void forget(const SegmentKey& key);
   void give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample);
@@ -147,6 +149,7 @@ class SegmentStore {
   std::unique_ptr<Predictor> predictor_;
   RelativeTimes relative_times_;
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
+  std::set<SegmentKey> of_first_step_;         // of the process, and not forgotten since
   std::array<FullLayers, 2 * SegmentKey::kMostKinds> head_full_;
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;

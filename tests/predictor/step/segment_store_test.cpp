@@ -80,6 +80,27 @@ TEST(SegmentStore, AGapThatWasFilledOnceIsEmptyAgain) {
 
 // Heads of steps with other `full` layers would contradict each other where these release bytes.
 // What disturbs the machine in a step disturbs all of its layers: they are no two samples.
+// A library's workspace, made in the first layer that needs it.
+TEST(SegmentStore, WhatTheFirstStepMadeOnceIsNotExpectedAgain) {
+  constexpr std::int64_t kWorkspace = 8 << 20;
+  for (const SegmentKey& key : {kForward, kHead}) {
+    SegmentStore store = fake_store();
+    store.observe(outcome_of({4, 64}, key, 640000 + kWorkspace, 700000 + kWorkspace), 0,
+                  nothing_released);
+    store.observe(outcome_of({4, 80}, key, 800000, 900000), 0, nothing_released);
+    EXPECT_EQ(store.predict(key, {4, 80})->estimate.net_bytes, 800000);
+    EXPECT_FALSE(store.predict(key, {4, 64})->fit) << "it is not what the first step showed";
+    // What comes later is no first time.
+    store.observe(outcome_of({4, 96}, key, 700000, 900000), 0, nothing_released);
+    EXPECT_EQ(store.predict(key, {4, 80})->estimate.net_bytes, 800000);
+  }
+  // A smaller batch shows nothing.
+  SegmentStore store = fake_store();
+  store.observe(outcome_of({4, 64}, kForward, 64 << 20, 70 << 20), 0, nothing_released);
+  store.observe(outcome_of({4, 32}, kForward, 32 << 20, 35 << 20), 0, nothing_released);
+  EXPECT_EQ(store.predict(kForward, {4, 64})->estimate.net_bytes, 64 << 20);
+}
+
 TEST(SegmentStore, LayersOfOneStepAreOneSampleOfTheirTime) {
   SegmentStore store = fake_store();
   StepOutcome outcome = outcome_of({1, 8}, kForward, 10, 10);

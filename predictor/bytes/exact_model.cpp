@@ -40,6 +40,22 @@ void prefer_volume(std::vector<Form>& forms, const MonomialBasis& basis) {
   if (linear != forms.end()) std::rotate(forms.begin(), linear, linear + 1);
 }
 
+// Frees with nothing allocated between them, the largest first. False: they were.
+bool order_frees(std::vector<std::int64_t>& deltas) {
+  bool changed = false;
+  for (auto begin = deltas.begin(); begin != deltas.end();) {
+    const bool frees = *begin < 0;
+    const auto end = std::find_if(begin, deltas.end(),
+                                  [frees](std::int64_t delta) { return (delta < 0) != frees; });
+    if (frees && !std::is_sorted(begin, end)) {
+      std::sort(begin, end);
+      changed = true;
+    }
+    begin = end;
+  }
+  return changed;
+}
+
 }  // namespace
 
 ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
@@ -73,6 +89,24 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
 }
 
 ExactModel ExactModel::build(std::span<const EventLog> logs, const ExactModelOptions& options) {
+  ExactModel model = read_events(logs, options);
+  if (logs.size() < 2 || model.unexplained_ == 0) return model;
+  std::vector<std::vector<std::int64_t>> ordered;
+  bool changed = false;
+  for (const EventLog& log : logs) {
+    ordered.emplace_back(log.deltas.begin(), log.deltas.end());
+    changed = order_frees(ordered.back()) || changed;
+  }
+  if (!changed) return model;
+  std::vector<EventLog> others(logs.begin(), logs.end());
+  for (std::size_t i = 0; i < others.size(); ++i) others[i].deltas = ordered[i];
+  ExactModel other = read_events(others, options);
+  other.frees_are_ordered_ = true;
+  return other.unexplained_ < model.unexplained_ ? other : model;
+}
+
+ExactModel ExactModel::read_events(std::span<const EventLog> logs,
+                                   const ExactModelOptions& options) {
   ExactModel model;
   model.columns_ = options.basis->size();
   if (options.granularity_bytes > 1) {
@@ -100,6 +134,7 @@ ExactModel ExactModel::build(std::span<const EventLog> logs, const ExactModelOpt
       const EventSize& size = model.sizes_.back();
       if (size.forms.size() != 1 || size.is_weak) model.doubtful_.push_back(next);
       model.interpolates_ = model.interpolates_ || size.forms.empty();
+      if (size.forms.empty() || size.is_weak) ++model.unexplained_;
     }
     model.add_event(entry->second, logs.front().deltas[event]);
   }
@@ -210,8 +245,15 @@ bool ExactModel::confirms(const EventLog& log) const {
     const std::int64_t bytes = point(sizes_[i], log.monomials);
     set_size(i, {bytes, bytes});
   }
+  std::vector<std::int64_t> ordered;
+  std::span<const std::int64_t> deltas = log.deltas;
+  if (frees_are_ordered_) {
+    ordered.assign(deltas.begin(), deltas.end());
+    order_frees(ordered);
+    deltas = ordered;
+  }
   for (std::size_t i = 0; i < program_.size(); ++i) {
-    if (scratch_[program_[i]] != log.deltas[i]) return false;
+    if (scratch_[program_[i]] != deltas[i]) return false;
   }
   return true;
 }

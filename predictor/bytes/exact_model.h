@@ -53,7 +53,10 @@ struct PolynomialRows {
 // Compiled from logs with equal signs. Owns all it needs. Not thread-safe: predict() keeps scratch.
 class ExactModel {
  public:
-  // Requires: at least one log; all with the same signs in the same order.
+  // Requires: at least one log; all with the same signs in the same order. The order of frees with
+  // nothing allocated between them tells nothing of net or peak, and may differ from log to log
+  // (what a layer holds may go before its own or behind it): where sizes can be read from them
+  // only, or only better, in order of size, they are.
   static ExactModel build(std::span<const EventLog> logs, const ExactModelOptions& options);
 
   [[nodiscard]] ExactEstimate predict(std::span<const std::int64_t> monomials, double volume) const;
@@ -85,6 +88,7 @@ class ExactModel {
   enum class Role : std::uint8_t { kAllocate, kFreeOwn, kFreeOlder };
   static constexpr std::uint32_t kRoles = 3;
 
+  static ExactModel read_events(std::span<const EventLog> logs, const ExactModelOptions& options);
   static EventSize read_size(const SizeSamples& samples, std::span<const EventLog> logs,
                              const ExactModelOptions& options);
   void add_event(std::uint32_t size, std::int64_t sign);
@@ -104,7 +108,9 @@ class ExactModel {
   std::vector<std::uint32_t> doubtful_;  // sizes with more than one reading
   std::size_t columns_ = 0;
   std::int64_t rounding_slack_bytes_ = 0;  // of upper bounds, where sizes are rounded up
+  std::size_t unexplained_ = 0;  // sizes that follow no form, or one of two terms from two shapes
   bool interpolates_ = false;
+  bool frees_are_ordered_ = false;
 };
 
 }  // namespace pudica::predictor

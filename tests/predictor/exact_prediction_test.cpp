@@ -52,6 +52,38 @@ TEST(ExactPrediction, ExtrapolatesAcrossTheCrossingOfTwoMaxima) {
   }
 }
 
+// What a layer behind another frees last, one behind none may free before the rest: the same bytes.
+TEST(ExactPrediction, FreesInEitherOrderAreOneSegment) {
+  const Term wide{4 * 96, {1, 1}};
+  const Term narrow{4, {1, 1}};
+  const SyntheticSegment first{{{1, {wide}},
+                                {1, {{16384, {0, 0}}}},
+                                {-1, {wide}},
+                                {-1, {kLinear}},
+                                {-1, {narrow}},
+                                {-1, {wide}}}};
+  const SyntheticSegment second{{{1, {wide}},
+                                 {1, {{16384, {0, 0}}}},
+                                 {-1, {wide}},
+                                 {-1, {wide}},
+                                 {-1, {kLinear}},
+                                 {-1, {narrow}}}};
+  for (const int seen : {2, 3, 8}) {
+    const auto predictor = make_online_predictor({});
+    for (int i = 0; i < seen; ++i) {
+      const ShapeKey shape{4 + i % 3, 40 + 56 * i};
+      predictor->observe(kForward, shape, (i % 2 == 0 ? first : second).at(shape));
+    }
+    for (const ShapeKey& asked : {ShapeKey{6, 20}, ShapeKey{6, 72}, ShapeKey{2, 900}}) {
+      const auto estimate = predictor->predict(kForward, asked);
+      EXPECT_EQ(estimate->peak_bytes, first.at(asked).peak_bytes) << seen << asked.to_string();
+      EXPECT_EQ(estimate->net_bytes, first.at(asked).net_bytes) << seen << asked.to_string();
+      EXPECT_EQ(estimate->basis, PredictionBasis::kExact);
+      EXPECT_TRUE(estimate->identified);
+    }
+  }
+}
+
 TEST(ExactPrediction, DescribesBothTermsOfTheMaximum) {
   const auto predictor = make_online_predictor({});
   observe_at(*predictor, attention(), {{8, 64}, {4, 100}});

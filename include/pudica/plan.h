@@ -27,6 +27,9 @@ struct Plan {
   // The first layer of each class (and variant) runs `full`, to teach the class's menu. Only used
   // for layers beyond `modes`.
   bool teach_first_of_class = false;
+  // Of layers that were to run a selective mode, in a step in which one of their class turned out
+  // to run other operators than the class's menu is for.
+  Mode strange_mode = Mode::keep();
   // Kept layers own their saved tensors, so that they can be revoked. False: hook-free keep.
   bool revocable = true;
   // Where it is not: it is all the same until one step has shown the peak that is predicted, and in

@@ -1,6 +1,7 @@
 // Policy: the rule that turns a shape key into a plan, and learns from what the step did.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,12 +35,28 @@ struct StepStructure {
     // Equal menus of equal classes have equal ids, in every process; 0: not known yet.
     std::uint64_t id = 0;
     std::vector<std::string> steps;  // selective:0, selective:1, ... in words
+    // What a step is reckoned to do before it ran, told by the call in which the menu was found.
+    struct Promise {
+      std::int64_t freed_bytes = 0;  // so many less are held than where the layer is kept
+      double work_share = 1;         // of the forward's work that is done again; no clock is asked
+      bool operator==(const Promise&) const = default;
+    };
+    std::vector<Promise> promises;  // by step, at `shape`; empty: not told
+    ShapeKey shape;                 // of the step in which the menu was found
+    // Shapes at which layers of the class ran other operators than the menu is for: none of its
+    // modes can run there. The latest ones.
+    std::vector<ShapeKey> not_at;
     bool operator==(const Menu&) const = default;
   };
   std::vector<Layer> layers;
   std::vector<std::string> class_names;  // by layer_class
   std::vector<Menu> menus;               // by layer_class; may be shorter: no menu
   bool operator==(const StepStructure&) const = default;
+  // The same layers with the same menus, whatever the runs that told them have seen of those.
+  [[nodiscard]] bool is_alike(const StepStructure& other) const {
+    return layers == other.layers && class_names == other.class_names &&
+           std::ranges::equal(menus, other.menus, {}, &Menu::id, &Menu::id);
+  }
 };
 
 // What is known when a step begins.
@@ -133,7 +150,9 @@ struct StepOutcome {
   std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation
   // To be recorded, and cut into no segments: the backward went through the layers more than once.
   bool repeated_backward = false;
-  bool searched = false;  // for menus: some layers were kept all the same, the peak may be its own
+  // For menus, or some layers ran other operators than theirs are for: not all of the plan ran, and
+  // the peak may be its own.
+  bool searched = false;
   Bytes host_peak_bytes{0};                 // what layers of mode `offload` held in host memory
   std::vector<ForwardTime> forwards;        // of calls whose forward was nothing else
   std::optional<AllocatorPeaks> allocator;  // nullopt: it does not cache

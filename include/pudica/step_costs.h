@@ -34,6 +34,7 @@ struct LayerCosts {
   // Of what a `full` forward leaves, the output: freed once the next layer has run, if both are
   // recomputed as one. 0 where unknown: at worst too much is counted.
   std::int64_t output_bytes = 0;
+  static constexpr std::size_t kMostModes = 64;  // a choice is a byte
   bool follows_previous = false;  // reads the output of the layer before; may be one with it
   std::vector<LayerModeCosts> modes;
 };
@@ -65,6 +66,9 @@ struct UnknownMode {
   // or as batch x length^2 where `keep` or `full` grew faster than that, and some more. nullopt: it
   // never ran.
   std::optional<LayerModeCosts> seen;
+  // What the class's menu promises of it (StepStructure::Menu), told for this shape.
+  std::int64_t freed_bytes = 0;  // it holds at least so many less than `keep` does
+  double work_share = 1;         // of the forward's work, done again; at most all of it
 };
 
 // `upper` bounds `point` from above where the data do not identify the shape; equal otherwise.

@@ -12,8 +12,6 @@
 namespace pudica {
 namespace {
 
-constexpr std::size_t kMaxModes = 64;  // of one class; a choice is a byte
-
 // Seconds of work that allocates one byte, where the clock has said nothing yet: it only has to
 // make less recomputation look cheaper than more.
 constexpr double kSecondsPerByte = 1e-9;
@@ -38,15 +36,14 @@ class LayerBuilder {
     const bool plain_identified = is_identified(classes, wanted_.variant);
     std::optional<Error> missing;
     for (const Mode mode : modes_on_offer()) {
-      if (!on_menu(mode) || out_.point.modes.size() >= kMaxModes) continue;
+      if (!on_menu(mode) || out_.point.modes.size() >= LayerCosts::kMostModes) continue;
       const bool optional = mode != Mode::keep() && mode != Mode::full();
       if (optional && is_withheld(mode)) {
-        out_.unknown.push_back({wanted_.layer_class, mode, std::nullopt});
+        out_.unknown.push_back(promised(query, mode));
         continue;
       }
       if (optional && !is_known(classes.best(mode, wanted_.variant), plain_identified)) {
-        out_.unknown.push_back(
-            {wanted_.layer_class, mode, grown_since_seen(store_, query, wanted_.variant, mode)});
+        out_.unknown.push_back(unknown(query, mode));
         continue;
       }
       if (add_mode(classes, mode)) {
@@ -74,6 +71,10 @@ class LayerBuilder {
  private:
   [[nodiscard]] bool on_menu(Mode mode) const {
     if (mode == Mode::full() && store_.refuses_full(wanted_.layer_class)) return false;
+    const StepStructure::Menu* const menu = menu_of_class();
+    const bool strange =
+        menu != nullptr && std::ranges::find(menu->not_at, request_.shape) != menu->not_at.end();
+    if (mode.kind == Mode::Kind::kSelective && strange) return false;
     return is_on_menu(request_.menu, mode.kind);
   }
 
@@ -128,6 +129,31 @@ class LayerBuilder {
 
   static bool is_known(const std::optional<ModePair>& pair, bool plain_identified) {
     return pair && pair->fit && (pair->identified || !plain_identified);
+  }
+
+  [[nodiscard]] UnknownMode unknown(const ClassQuery& query, Mode mode) {
+    UnknownMode out = promised(query, mode);
+    out.seen = grown_since_seen(store_, query, wanted_.variant, mode);
+    return out;
+  }
+
+  [[nodiscard]] UnknownMode promised(const ClassQuery& query, Mode mode) {
+    UnknownMode out{wanted_.layer_class, mode, std::nullopt};
+    const StepStructure::Menu* const menu = menu_of_class();
+    const bool told = menu != nullptr && mode.step < menu->promises.size();
+    if (mode.kind != Mode::Kind::kSelective || !told) return out;
+    const StepStructure::Menu::Promise& promise = menu->promises[mode.step];
+    if (!growth_) growth_ = growth_at_least(store_, query, wanted_.variant, menu->shape);
+    constexpr double kMost = 1e18;  // which fits
+    const double freed = *growth_ * static_cast<double>(promise.freed_bytes);
+    out.freed_bytes = static_cast<std::int64_t>(std::min(kMost, freed));
+    out.work_share = promise.work_share;
+    return out;
+  }
+
+  [[nodiscard]] const StepStructure::Menu* menu_of_class() const {
+    const std::uint16_t layer_class = wanted_.layer_class;
+    return layer_class < structure_.menus.size() ? &structure_.menus[layer_class] : nullptr;
   }
 
   [[nodiscard]] bool is_withheld(Mode mode) const {
@@ -227,6 +253,7 @@ class LayerBuilder {
   const CostsRequest& request_;
   const StepStructure::Layer& wanted_;
   LayerModel out_;
+  std::optional<double> growth_;  // of what the class's menu promises, to the shape asked for
   double keep_seconds_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 namespace pudica {
 namespace {
@@ -27,6 +28,26 @@ std::optional<double> growth_at_most(const ShapeKey& before, const ShapeKey& aft
   return std::max(1.0, most);
 }
 
+// `seen`: by how much what recomputing a layer frees has grown.
+double growth_at_least(const ShapeKey& before, const ShapeKey& after, double seen) {
+  double length = after.size() == 1 ? 1 : std::numeric_limits<double>::infinity();
+  for (std::size_t d = 1; d < after.size(); ++d) {
+    length = std::min(length, ratio(after[d], before[d]));
+  }
+  double least = ratio(after[0], before[0]) * length;
+  if (kGrowsAs * seen < least && length < 1) least *= length;
+  if (kGrowsAs * seen >= least) return least;
+  return seen * kGrowsAs >= 1 ? 1 : 0;
+}
+
+// What of a kept layer no mode holds less of is left out: casts of weights do not grow.
+std::optional<std::int64_t> freed_by_full(const ClassModel& classes, std::uint8_t variant) {
+  const auto keep = classes.best(Mode::keep(), variant);
+  const auto full = classes.best(Mode::full(), variant);
+  if (!keep || !full || !keep->fit || !full->fit) return std::nullopt;
+  return keep->forward.net_bytes - full->forward.net_bytes;
+}
+
 // Of what `keep` and `full` leave and need, that which grew most.
 std::optional<double> growth_of_plain(const ClassModel& then, const ClassModel& now,
                                       std::uint8_t variant) {
@@ -43,6 +64,17 @@ std::optional<double> growth_of_plain(const ClassModel& then, const ClassModel& 
 }
 
 }  // namespace
+
+double growth_at_least(const SegmentStore& store, const ClassQuery& now, std::uint8_t variant,
+                       const ShapeKey& before) {
+  if (now.shape.size() == 0 || before.size() != now.shape.size()) return 0;
+  ClassQuery then = now;
+  then.shape = before;
+  const auto freed_then = freed_by_full(ClassModel(store, then), variant);
+  const auto freed_now = freed_by_full(ClassModel(store, now), variant);
+  if (!freed_then || !freed_now) return 0;
+  return growth_at_least(before, now.shape, ratio(*freed_now, *freed_then)) / kGrowthSlack;
+}
 
 std::optional<LayerModeCosts> grown_since_seen(const SegmentStore& store, const ClassQuery& now,
                                                std::uint8_t variant, Mode mode) {

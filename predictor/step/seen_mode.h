@@ -14,4 +14,11 @@ namespace pudica {
 std::optional<LayerModeCosts> grown_since_seen(const SegmentStore& store, const ClassQuery& now,
                                                std::uint8_t variant, Mode mode);
 
+// How much of what a menu promised at `before` is freed at `now`'s shape, at least: tensors grow as
+// batch x length does and shrink as that or, where the layer is seen to shrink faster, as batch x
+// length^2; a little less, for what does not grow quite so. Of a layer that grew by less than its
+// batches nothing grew for certain. 0: nothing can be told.
+double growth_at_least(const SegmentStore& store, const ClassQuery& now, std::uint8_t variant,
+                       const ShapeKey& before);
+
 }  // namespace pudica

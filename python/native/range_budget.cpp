@@ -1,6 +1,7 @@
 #include "native/range_budget.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "pudica/peak_model.h"
 
@@ -33,6 +34,13 @@ std::optional<RangeBudget::Ends> ends_at(const ShapeKey& shape, const Controller
   return RangeBudget::Ends{floor, std::max(floor, estimate->keep_all_peak_bytes)};
 }
 
+// A thousandth is what the same batch differs by from plan to plan, and a budget that moves takes
+// cached plans with it.
+bool is_as_known(Bytes bytes, Bytes known) {
+  constexpr std::int64_t kSteady = 1000;
+  return std::abs((bytes - known).count()) <= known.count() / kSteady;
+}
+
 }  // namespace
 
 void RangeBudget::saw(std::int64_t kind, const ShapeKey& shape) {
@@ -62,7 +70,9 @@ std::optional<RangeBudget::Ends> RangeBudget::ends(const Controllers& controller
     }
   }
   // What was known stays where a drift has made it unknown again.
-  if (found) ends_ = found;
+  const bool stays = found && ends_ && is_as_known(found->floor_bytes, ends_->floor_bytes) &&
+                     is_as_known(found->keep_all_bytes, ends_->keep_all_bytes);
+  if (found && !stays) ends_ = found;
   stale_ = !found;
   return ends_;
 }

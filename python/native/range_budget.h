@@ -14,8 +14,8 @@ namespace pudica::python {
 
 // What the longest shapes seen need, by what was learned: the peak with every layer recomputed and
 // the peak with every layer kept, each the largest of all shapes and kinds of call. Both are asked
-// for anew when a longer shape comes and when the model has learned. Not thread-safe: one owner
-// thread.
+// for anew when a longer shape comes and when the model has learned, and stay as they were where
+// they come out within a thousandth. Not thread-safe: one owner thread.
 class RangeBudget {
  public:
   struct Ends {

@@ -154,7 +154,9 @@ def test_a_backward_that_fails_leaves_the_steps_after_it_planned() -> None:
     course = midway(Training(Stack, fails_in_the_backward, _STEPS), learning=4)
     # A forward that waits for another one's backward has no peak of its own.
     assert all("share a backward" not in step["reason"] for step in course.steps)
-    assert all(step["predicted_peak_bytes"] for step in course.steps[10:])
+    # Where a longer batch first wants a mode that was not measured yet, its peak is bounded only.
+    bounded = [step for step in course.steps[10:] if not step["predicted_peak_bytes"]]
+    assert all("modes measured in" in step["reason"] for step in bounded) and len(bounded) <= 2
 
 
 def of_unknown_words(model: nn.Module, k: int) -> None:

@@ -34,6 +34,8 @@ class Claims {
   // True in the first step behind it.
   bool begin_step() { return std::exchange(untouched_, false); }
 
+  // What is known is a restored state's, which other runs measured.
+  [[nodiscard]] bool are_made() const { return made_; }
   // Whether the plan runs some layer as it was not measured here.
   [[nodiscard]] bool doubts(const StepStructure& structure, const Plan& plan) const;
   // Whether some layer was not measured here in this mode, which what others need is reckoned from:

@@ -119,7 +119,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   const LearningRequest menus{context.gradients_present, options_.menu, {}, default_mode()};
   // With `keep` and `full` steps are planned already; selective modes are learned beside that.
   const bool menus_known = (on_menu(Mode::Kind::kKeep) && on_menu(Mode::Kind::kFull)) ||
-                           kind_->menu_steps >= kMostMenuSteps ||
+                           kind_->menu.steps >= kMostMenuSteps ||
                            !lacks_menu_modes(learner_, kind_->structure, menus);
   inputs.unmeasurable = kind_->unmeasured_steps >= kMostUnmeasured;
   inputs.fit = model.has_value() && model->fit && menus_known;
@@ -193,8 +193,11 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   CachedPlan entry = cached_plan(context, model, built);
   ++counters_.plans_made;
   if (!built.plan.feasible) ++counters_.infeasible_steps;
-  const bool record = wants_record(context, model, certain);
-  if (take_lessons(context, model, built)) return publish(std::move(built.plan), {}, true);
+  bool record = wants_record(context, model, certain);
+  const bool teaches = may_teach(context, model, built.plan) && measure_menu(context, model, built);
+  if (teaches) return publish(std::move(built.plan), {}, true);
+  const bool is_further = runs_selective(built.plan) && kind_->menu.grows_to(context.shape);
+  if (is_further && !claims_.are_made()) record = true;
   StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record);
   entry.plan = decision.plan;
   if (base_.coming_state() == Bytes(0))
@@ -238,6 +241,7 @@ StepDecision ControllerImpl::fallback_step(const StepContext& context) {
 
 StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {
   plan.id = next_plan_id_++;
+  if (room_.budget() > Bytes(0) && on_menu(Mode::Kind::kFull)) plan.strange_mode = Mode::full();
   pending.plan_id = plan.id;
   pending_ = pending;
   if (record && plan.predicted_peak_bytes == Bytes(0)) ++counters_.learning_steps;

@@ -14,6 +14,7 @@
 
 #include "controller/base_bytes.h"
 #include "controller/claims.h"
+#include "controller/menu_lessons.h"
 #include "controller/phase.h"
 #include "controller/room.h"
 #include "controller/step_kinds.h"
@@ -52,6 +53,9 @@ class ControllerImpl final : public Controller {
   Result<ShapeEstimate> estimated(const ShapeKey& shape, Bytes budget_bytes) const;
   // Steps spent on the selective modes of a menu before planning does without the rest.
   static constexpr std::int64_t kMostMenuSteps = 24;
+  // Such as cost nothing beside what is planned: plans that rest on what menus promise.
+  static constexpr std::int64_t kMostPromisedSteps = 96;
+  static constexpr std::int64_t kMostIdleAsks = 32;
 
   // The decision that the next outcome belongs to.
   struct Pending {
@@ -71,7 +75,17 @@ class ControllerImpl final : public Controller {
                           bool certain);
   StepDecision plan_shared(const StepContext& context, const StepModel& model);
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
-  bool take_lessons(const StepContext& context, const StepModel& model, BuiltPlan& built);
+  bool may_teach(const StepContext& context, const StepModel& model, const Plan& plan);
+  void measure_in(Plan& plan, Bytes most, const std::vector<MenuLesson>& lessons);
+  // True: the plan measures modes that were not measured yet. (controller_lessons.cpp)
+  bool measure_menu(const StepContext& context, const StepModel& model, BuiltPlan& built);
+  [[nodiscard]] std::optional<BuiltPlan> hoped_for(const StepKind& kind, const StepContext& context,
+                                                   const StepModel& model, const Plan& plan) const;
+  bool note_wanted(const StepContext& context, const StepModel& model, const Plan& plan);
+  std::vector<MenuLesson> plan_on_promises(const StepContext& context, const StepModel& model,
+                                           BuiltPlan& built);
+  bool measure_beside(const StepContext& context, StepModel asked, BuiltPlan& built,
+                      std::vector<MenuLesson> lessons);
   StepDecision teach_step(const StepContext& context, const Result<StepModel>& model);
   StepDecision teach_joined_step(Plan plan);
   StepDecision fallback_step(const StepContext& context);
@@ -108,6 +122,8 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] BuiltPlan built_plan(const StepKind& kind, const StepContext& context,
                                      const StepModel& model,
                                      std::span<const std::uint8_t> warm) const;
+  [[nodiscard]] PlanRequest request_of(const StepKind& kind, const StepContext& context,
+                                       const StepModel& model) const;
   [[nodiscard]] BuiltPlan best_plan(const StepKind& kind, PlanRequest request,
                                     const StepModel& model,
                                     std::span<const std::uint8_t> warm) const;
@@ -116,13 +132,17 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] Bytes keep_all_peak(const StepKind& kind, const StepContext& context,
                                     const StepModel& model) const;
   // Whether some mode that could make a plan cheaper has still to be measured.
-  [[nodiscard]] bool awaits_modes(const StepKind& kind, const StepModel& model) const;
+  // Whether modes that are not known yet may make the plan cheaper.
+  [[nodiscard]] bool awaits_modes(const StepKind& kind, const StepContext& context,
+                                  const StepModel& model, const Plan& plan) const;
 
   // Whether steps have run that were nearly as large in every dimension.
   [[nodiscard]] bool is_covered(const ShapeKey& shape) const;
 
   // Outcomes.
   void take_outcome(const StepOutcome& outcome);
+  void note_unjudged(const StepOutcome& outcome);
+  void note_lost(const Plan& plan);
   std::optional<double> judge(const StepOutcome& outcome);
   void note_peak(const StepOutcome& outcome);
   void learn(const StepOutcome& outcome);

@@ -55,11 +55,8 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   } else {
     peak_error = judge(outcome);
   }
-  if (outcome.plan && !outcome.plan->predicts_peak()) {
-    kind_->tight_shapes.note(outcome, kind_->structure.layers.size());
-    const Bytes need = outcome.peak_bytes - outcome.context.base_bytes;
-    if (outcome.allocator) unplanned_need_bytes_ = std::max(unplanned_need_bytes_, need);
-  }
+  if (outcome.plan && !outcome.plan->predicts_peak()) note_unjudged(outcome);
+  if (outcome.plan) note_lost(*outcome.plan);
   if (kind_->unmeasured_steps > 0) ++kind_->unplanned_steps;
   if (outcome.repeated_backward) ++kind_->unmeasured_steps;
   if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;
@@ -75,6 +72,16 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
     learner_.observe_times(outcome.context.shape, outcome.forwards, outcome.recomputes);
     if (learner_.version() != version) times_changed();
   }
+}
+
+// Of a plan whose peak is not predicted, or bounded only.
+void ControllerImpl::note_unjudged(const StepOutcome& outcome) {
+  kind_->tight_shapes.note(outcome, kind_->structure.layers.size());
+  const Bytes need = outcome.peak_bytes - outcome.context.base_bytes;
+  if (outcome.allocator) unplanned_need_bytes_ = std::max(unplanned_need_bytes_, need);
+  const bool ran = !outcome.searched && kind_->number == planned_kind_;
+  if (ran && outcome.plan->peak_is_bound && outcome.revocations > 0)
+    note_peak(outcome);  // it needs more than its bound
 }
 
 // By how much the peak was off, as a share; nullopt: none was predicted, or it cannot be told.
@@ -153,6 +160,8 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
   if (report.observed == 0) return;
   ++kind_->recorded_steps;
   kind_->relearning = false;
+  if (drifted && report.forgotten > 0) kind_->menu.measured_to.clear();
+  if (outcome.plan != nullptr && runs_selective(*outcome.plan)) kind_->menu.note_measured(shape);
   if (doubtful) --kind_->doubtful_steps;
   if (kind_->to_record.contains(shape)) {
     kind_->to_record.erase(shape);

@@ -46,13 +46,8 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   for (std::size_t i = 0; usable && i < warm.size(); ++i) {
     usable = warm[i] < costs.layers[i].modes.size();
   }
-  PlanRequest request;
-  request.context = context;
-  request.margin_bytes = room_.held_back(context.budget_bytes);
-  request.ample_fraction = options_.ample_fraction;
-  request.keep_all_bytes = keep_all_peak(kind, context, model);
-  BuiltPlan built =
-      best_plan(kind, request, model, usable ? warm : std::span<const std::uint8_t>{});
+  BuiltPlan built = best_plan(kind, request_of(kind, context, model), model,
+                              usable ? warm : std::span<const std::uint8_t>{});
   const std::int64_t point = step_peak_bytes(model.point, built.choice, built.plan.joined);
   built.plan.predicted_peak_bytes =
       context.base_bytes + Bytes(built.measured_bytes.value_or(point));
@@ -64,6 +59,16 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;
+}
+
+PlanRequest ControllerImpl::request_of(const StepKind& kind, const StepContext& context,
+                                       const StepModel& model) const {
+  PlanRequest request;
+  request.context = context;
+  request.margin_bytes = room_.held_back(context.budget_bytes);
+  request.ample_fraction = options_.ample_fraction;
+  request.keep_all_bytes = keep_all_peak(kind, context, model);
+  return request;
 }
 
 // The best of the plans that are not known to need more than there is: where the one chosen is, the
@@ -123,8 +128,11 @@ Bytes ControllerImpl::keep_all_peak(const StepKind& kind, const StepContext& con
   return context.base_bytes + Bytes(measured.value_or(step_peak_bytes(model.point, choice)));
 }
 
-bool ControllerImpl::awaits_modes(const StepKind& kind, const StepModel& model) const {
-  if (!model.unknown.empty()) return true;
+bool ControllerImpl::awaits_modes(const StepKind& kind, const StepContext& context,
+                                  const StepModel& model, const Plan& plan) const {
+  if (plan.predicted_extra_seconds <= 0) return false;
+  if (std::ranges::any_of(model.unknown, MenuCourse::is_open)) return true;
+  if (hoped_for(kind, context, model, plan)) return true;
   if (!on_menu(Mode::Kind::kSelective)) return false;
   return std::ranges::any_of(kind.structure.layers, [&kind](const StepStructure::Layer& layer) {
     return layer.layer_class >= kind.structure.menus.size() ||

@@ -252,9 +252,7 @@ Result<ShapeEstimate> ControllerImpl::estimated(const ShapeKey& shape, Bytes bud
       context.base_bytes + Bytes(step_peak_bytes(model->point, floor.choice, floor.joined));
   const BuiltPlan built = built_plan(kind, context, *model, {});
   out.plan = std::make_shared<const Plan>(built.plan);
-  const bool could_be_cheaper =
-      built.plan.predicted_extra_seconds > 0 && awaits_modes(kind, *model);
-  out.settled = is_certain(*model, built) && !could_be_cheaper;
+  out.settled = is_certain(*model, built) && !awaits_modes(kind, context, *model, built.plan);
   out.upper_peak_bytes = upper_peak(context, *model, built);
   if (!out.settled) {
     const Bytes keep_all =

@@ -57,9 +57,11 @@ StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepM
   const bool doubted = claims_.doubts(kind_->structure, built.plan);
   if (doubted) built.plan.joined.clear();
   const bool record = wants_record(context, model, is_certain(together, built)) || doubted;
+  if (may_teach(context, model, built.plan)) note_wanted(context, together, built.plan);
   take_first(built, model.upper, context);
   ++counters_.plans_made;
-  const bool taught = context.following_forwards == 0 && take_lessons(context, model, built);
+  const bool taught = context.following_forwards == 0 && may_teach(context, model, built.plan) &&
+                      measure_beside(context, model, built, {});
   return publish(std::move(built.plan), {}, record || taught);
 }
 

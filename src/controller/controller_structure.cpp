@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -302,10 +303,12 @@ void ControllerImpl::take_menus(const StepStructure& old) {
     if (kind_->structure.menus.size() <= i) kind_->structure.menus.resize(i + 1);
     StepStructure::Menu& now = kind_->structure.menus[i];
     if (now.id == 0) now = before;
-    if (now.id == before.id || !own.contains(static_cast<std::uint16_t>(i))) continue;
+    if (!own.contains(static_cast<std::uint16_t>(i))) continue;
+    if (now.not_at != before.not_at) kind_->plans.clear();
+    if (now.id == before.id) continue;
     learner_.forget_selective(static_cast<std::uint16_t>(i));
     kind_->plans.clear();
-    kind_->menu_steps = 0;
+    kind_->menu = {};
   }
 }
 

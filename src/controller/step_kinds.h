@@ -15,6 +15,7 @@
 
 #include "controller/kinds_by_shape.h"
 #include "controller/known_peaks.h"
+#include "controller/menu_course.h"
 #include "controller/phase.h"
 #include "controller/tight_shapes.h"
 #include "plan_cache/plan_store.h"
@@ -64,6 +65,7 @@ struct StepKind {
     drift.reset();
     recorded_steps = 0;
     doubtful_steps = 0;
+    menu.measured_to.clear();
     judge_drift = false;
     relearning = false;
     begin_learning();
@@ -85,7 +87,7 @@ struct StepKind {
   std::int64_t curious_steps = 0;     // recorded while planning, since learning last began
   std::int64_t unmeasured_steps = 0;  // recorded in a row that could not be cut into segments
   std::int64_t unplanned_steps = 0;   // since then, in a row
-  std::int64_t menu_steps = 0;        // spent on a menu since it appeared
+  MenuCourse menu;                    // since it appeared
   bool relearning = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked = false;  // in the last step that taught

@@ -281,7 +281,7 @@ std::vector<StepRecord> PooledModel::add_misfit(Source& source, const StepRecord
 
 bool PooledModel::is_misfit(const StepRecord& record) const {
   const StepProfiles& profiles = *record.profiles;
-  if (!(profiles.structure == structure_)) return false;  // on_structure() deals with it
+  if (!profiles.structure.is_alike(structure_)) return false;  // on_structure() deals with it
   const auto estimate = controller_->estimate(record.key, Bytes(0));
   const auto costs = controller_->costs(context_of(record));
   if (!estimate || !estimate->identified || !costs) return false;

@@ -188,6 +188,35 @@ std::string words_of(const StepStructure& structure, std::uint16_t layer_class, 
   return mode.step < steps.size() ? steps[mode.step] : std::string();
 }
 
+MenuExplanation menu_item(const ExplanationInputs& inputs, std::uint16_t layer_class, Mode mode) {
+  MenuExplanation item;
+  item.layer_class = class_name(inputs.structure, layer_class);
+  item.mode = mode;
+  item.what = words_of(inputs.structure, layer_class, mode);
+  return item;
+}
+
+// What no plan was better off with was not measured. A saved state tells no promises.
+void add_promised(const ExplanationInputs& inputs, const LayerCosts& layer,
+                  std::vector<MenuExplanation>& out) {
+  if (layer.layer_class >= inputs.structure.menus.size()) return;
+  const StepStructure::Menu& menu = inputs.structure.menus[layer.layer_class];
+  const auto keep = index_of(layer, Mode::keep());
+  const auto full = index_of(layer, Mode::full());
+  for (std::uint16_t step = 0; step < menu.steps.size(); ++step) {
+    if (index_of(layer, Mode::selective(step))) continue;
+    MenuExplanation item = menu_item(inputs, layer.layer_class, Mode::selective(step));
+    item.measured = false;
+    if (step < menu.promises.size() && keep && full) {
+      const auto& promise = menu.promises[step];
+      item.freed_bytes = Bytes(promise.freed_bytes);
+      item.extra_seconds = promise.work_share *
+                           (layer.modes[*full].extra_seconds - layer.modes[*keep].extra_seconds);
+    }
+    out.push_back(std::move(item));
+  }
+}
+
 std::vector<MenuExplanation> menu_of(const ExplanationInputs& inputs) {
   std::vector<MenuExplanation> out;
   std::vector<std::uint16_t> done;
@@ -197,10 +226,7 @@ std::vector<MenuExplanation> menu_of(const ExplanationInputs& inputs) {
     const auto keep = index_of(layer, Mode::keep());
     for (const LayerModeCosts& mode : layer.modes) {
       if (mode.mode.kind != Mode::Kind::kSelective) continue;
-      MenuExplanation item;
-      item.layer_class = class_name(inputs.structure, layer.layer_class);
-      item.mode = mode.mode;
-      item.what = words_of(inputs.structure, layer.layer_class, mode.mode);
+      MenuExplanation item = menu_item(inputs, layer.layer_class, mode.mode);
       item.extra_seconds = mode.extra_seconds;
       if (keep) {
         item.freed_bytes = Bytes(layer.modes[*keep].forward_net_bytes - mode.forward_net_bytes);
@@ -208,6 +234,7 @@ std::vector<MenuExplanation> menu_of(const ExplanationInputs& inputs) {
       }
       out.push_back(std::move(item));
     }
+    add_promised(inputs, layer, out);
   }
   return out;
 }

@@ -32,6 +32,7 @@ struct MenuExplanation {
   Bytes freed_bytes{0};      // of what a kept layer holds
   double extra_seconds = 0;  // over `keep`
   std::string what;          // in words: what it drops, and which operators run again
+  bool measured = true;      // else promised, at the shape in which the menu was found, or 0
 };
 
 struct Explanation {
@@ -45,7 +46,7 @@ struct Explanation {
   double extra_seconds = 0;
   std::string reason;
   std::vector<LayerExplanation> layers;
-  std::vector<MenuExplanation> menu;  // by class; those that were measured
+  std::vector<MenuExplanation> menu;  // by class; as promised where no plan wanted it measured
 };
 
 // What there is to explain: an estimate, the costs that it rests on, and the modes of a plan.

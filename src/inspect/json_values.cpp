@@ -21,7 +21,14 @@ Json to_json(const StepStructure& structure) {
   }
   Json menus = Json::array();
   for (const StepStructure::Menu& menu : structure.menus) {
-    menus.push_back({{"menu_id", menu.id}, {"steps", menu.steps}});
+    Json& told = menus.emplace_back(Json{{"menu_id", menu.id}, {"steps", menu.steps}});
+    if (menu.promises.empty()) continue;
+    told["key"] = menu.shape.to_named_string();
+    for (const ShapeKey& shape : menu.not_at) told["not_at"].push_back(shape.to_named_string());
+    for (const StepStructure::Menu::Promise& promise : menu.promises) {
+      told["promises"].push_back(
+          {{"freed_bytes", promise.freed_bytes}, {"work_share", finite(promise.work_share)}});
+    }
   }
   return {{"classes", structure.class_names},
           {"layers", std::move(layers)},

@@ -41,7 +41,8 @@ std::string to_json(const Explanation& explanation, std::string_view run) {
                            {"mode", to_string(item.mode)},
                            {"freed_bytes", item.freed_bytes.count()},
                            {"extra_seconds", finite(item.extra_seconds)},
-                           {"what", item.what}});
+                           {"what", item.what},
+                           {"measured", item.measured}});
   }
   return dump(out, -1);
 }

@@ -15,6 +15,8 @@ using inspect::Json;
 
 constexpr std::int64_t kMost16 = 0xffff;
 constexpr std::int64_t kMost8 = 0xff;
+constexpr std::size_t kMostStrangeShapes = 512;
+constexpr std::int64_t kMostFreed = std::int64_t{1} << 50U;
 constexpr std::int64_t kLeast64 = std::numeric_limits<std::int64_t>::min();
 
 std::optional<Error> error_of(const FieldReader& reader) {
@@ -72,6 +74,43 @@ std::optional<Error> read_segment(const Json& value, const std::string& place,
   return error_of(reader);
 }
 
+ShapeKey read_key(FieldReader& reader) {
+  const std::string text = reader.text("key");
+  if (!reader.ok()) return {};
+  const auto key = ShapeKey::parse(text);
+  if (key) return *key;
+  reader.fail("key", key.error().message);
+  return {};
+}
+
+std::optional<Error> read_shape(const Json& text, const std::string& at,
+                                std::vector<ShapeKey>& shapes) {
+  if (!text.is_string()) return invalid_argument(at + ": expected a string");
+  const auto shape = ShapeKey::parse(text.get<std::string>());
+  if (!shape) return invalid_argument(at + ": " + shape.error().message);
+  if (shapes.size() >= kMostStrangeShapes) return invalid_argument(at + ": too many");
+  shapes.push_back(*shape);
+  return std::nullopt;
+}
+
+std::optional<Error> read_promises(FieldReader& reader, const std::string& at,
+                                   StepStructure::Menu& menu) {
+  menu.shape = read_key(reader);
+  reader.each("promises", [&menu](const Json& promise, const std::string& place) {
+    FieldReader fields(promise, place + ".");
+    menu.promises.push_back(
+        {fields.integer("freed_bytes", 0, kMostFreed), fields.number("work_share")});
+    return error_of(fields);
+  });
+  if (!reader.ok()) return std::nullopt;
+  for (const StepStructure::Menu::Promise& promise : menu.promises) {
+    if (promise.work_share > 1) return invalid_argument(at + ".promises: a work_share above 1");
+  }
+  if (menu.promises.size() == menu.steps.size()) return std::nullopt;
+  return invalid_argument(at + ".promises: " + std::to_string(menu.promises.size()) +
+                          ", expected as many as steps: " + std::to_string(menu.steps.size()));
+}
+
 std::optional<Error> read_structure(const Json& value, const std::string& place,
                                     StepStructure& structure) {
   FieldReader reader(value, place);
@@ -97,6 +136,14 @@ std::optional<Error> read_structure(const Json& value, const std::string& place,
       menu.steps.push_back(step.get<std::string>());
       return std::nullopt;
     });
+    if (fields.has("promises")) {
+      if (auto error = read_promises(fields, at, menu)) return error;
+    }
+    if (fields.has("not_at")) {
+      fields.each("not_at", [&menu](const Json& text, const std::string& where) {
+        return read_shape(text, where, menu.not_at);
+      });
+    }
     structure.menus.push_back(std::move(menu));
     return error_of(fields);
   });
@@ -115,15 +162,6 @@ std::optional<Error> read_profiles(const Json& value, StepProfiles& profiles) {
     return read_segment(segment, at, profiles.segments);
   });
   return error_of(reader);
-}
-
-ShapeKey read_key(FieldReader& reader) {
-  const std::string text = reader.text("key");
-  if (!reader.ok()) return {};
-  const auto key = ShapeKey::parse(text);
-  if (key) return *key;
-  reader.fail("key", key.error().message);
-  return {};
 }
 
 void check_schema(FieldReader& reader) {

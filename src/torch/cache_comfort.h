@@ -46,7 +46,9 @@ class CacheComfort {
   static constexpr std::int64_t kParts = 256;
   static constexpr std::int64_t kMostParts = 8;
   static constexpr std::int64_t kMore = 2;
-  static constexpr std::int64_t kPatience = 32;  // steps until less is tried
+  // Steps until less is tried. Where it is missed every length waits once, some tens of ms in all;
+  // a part of the budget is worth some tenths of a ms a step.
+  static constexpr std::int64_t kPatience = 128;
   static constexpr std::int64_t kMostPatience = 1024;
 
   void note_misfit(std::int64_t missing_bytes, std::int64_t cap_bytes) {

@@ -81,14 +81,52 @@ std::shared_ptr<const ClassMenu> ClassTapes::menu() const {
   return menu_;
 }
 
-bool ClassTapes::has_none() const {
+std::optional<StepStructure::Menu> ClassTapes::told(const ShapeKey& shape) {
   const std::lock_guard lock(mutex_);
-  return collections_ >= kCollections && !searching_ && menu_ == nullptr;
+  if (told_) return told_;
+  if (menu_ == nullptr) {
+    const bool none = collections_ >= kCollections && !searching_;
+    if (!none) return std::nullopt;
+    StepStructure::Menu menu;
+    menu.id = ClassMenu::kNone;
+    return menu;
+  }
+  StepStructure::Menu& menu = told_.emplace();
+  menu.id = menu_->id;
+  menu.shape = shape;
+  for (const MenuStep& step : menu_->steps) {
+    menu.steps.push_back(to_string(step));
+    menu.promises.push_back({step.freed_bytes, step.work_share});
+  }
+  return told_;
 }
 
-void ClassTapes::met_stranger() {
+void ClassTapes::met_its_like(const ShapeKey& shape) {
   const std::lock_guard lock(mutex_);
-  if (++strangers_ >= kMostStrangers) menu_ = nullptr;
+  strange_steps_ = 0;
+  std::erase(suspects_, shape);
+}
+
+void ClassTapes::met_strangers(const ShapeKey& shape) {
+  const std::lock_guard lock(mutex_);
+  if (!told_) return;
+  const auto note = [&shape](std::vector<ShapeKey>& shapes) {
+    if (shapes.size() >= kMostStrangeShapes) shapes.erase(shapes.begin());
+    shapes.push_back(shape);
+  };
+  const auto has = [&shape](const std::vector<ShapeKey>& shapes) {
+    return std::ranges::find(shapes, shape) != shapes.end();
+  };
+  if (has(told_->not_at)) {
+    if (++strange_steps_ < kMostStrangeSteps) return;
+    menu_ = nullptr;
+    told_.reset();
+  } else if (has(suspects_)) {
+    std::erase(suspects_, shape);
+    note(told_->not_at);
+  } else {
+    note(suspects_);
+  }
 }
 
 }  // namespace pudica::hooks

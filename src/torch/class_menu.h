@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@ struct MenuStep {
   std::vector<std::uint32_t> packed;   // held as bits
   std::int64_t freed_bytes = 0;        // at the shape of the collecting call
   double seconds = 0;                  // recovery at that call, forward's operators' times
+  double work_share = 1;               // recovery's, of the call's work (operator_work.h)
   std::vector<std::string> operators;  // run again, in order
 };
 
@@ -78,24 +80,30 @@ class ClassTapes {
   void collected(const Collection& call);
   // Null: none yet, or none to be had.
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu() const;
-  // It was searched for in vain, or withdrawn.
-  [[nodiscard]] bool has_none() const;
-  // A call ran other operators than the menu is for, and was kept. Where that is the rule, the menu
-  // is withdrawn.
-  void met_stranger();
+  // As a step's structure tells it. `shape`: of the step under way, which is the one in which the
+  // menu was found when it is told for the first time. nullopt: it is not known yet.
+  [[nodiscard]] std::optional<StepStructure::Menu> told(const ShapeKey& shape);
+  // A call of this shape ran the operators that the menu is for, with one of its modes.
+  void met_its_like(const ShapeKey& shape);
+  // In a step of this shape calls ran others. Twice with none of its like in between: told with the
+  // menu. If plans have its modes there all the same, from step to step, the menu is withdrawn.
+  void met_strangers(const ShapeKey& shape);
 
  private:
   static constexpr int kCollections = 2;  // the first one warms caches up
-  static constexpr int kMostStrangers = 16;
+  static constexpr int kMostStrangeSteps = 16;
   static constexpr std::size_t kMostSteps = 5;
+  static constexpr std::size_t kMostStrangeShapes = 512;
 
   const MenuRules rules_;
   const bool evicts_;
   mutable std::mutex mutex_;
   int collections_ = 0;
   bool searching_ = false;
-  int strangers_ = 0;
+  int strange_steps_ = 0;           // in a row, at shapes that were told
+  std::vector<ShapeKey> suspects_;  // shapes of strangers that are not told
   std::shared_ptr<const ClassMenu> menu_;
+  std::optional<StepStructure::Menu> told_;  // of `menu_`
 };
 
 }  // namespace pudica::hooks

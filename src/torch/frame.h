@@ -154,6 +154,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // This call was searched for its class's menu: its forward's time is not the layer's, and the
   // search may have been the step's peak. After finish().
   [[nodiscard]] bool searched() const { return searched_; }
+  // It ran other operators than its class's menu is for, and was kept.
+  [[nodiscard]] bool is_strange() const { return is_strange_; }
   // What was let go came back before the layer's end: its forward's time is not the layer's.
   [[nodiscard]] bool taken_back() const { return taken_back_; }
   // Of the host's clock, on packing while the layer ran: no work of the layer's.
@@ -344,6 +346,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool recovering_ = false;
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
+  bool is_strange_ = false;
   bool lost_buffers_ = false;  // changed, though none of its class did when it was tried
   bool taken_back_ = false;
   double packing_seconds_ = 0;

@@ -109,7 +109,7 @@ bool Frame::fits_menu() {
   if (!menu_) menu_ = options_.tapes->menu();
   if (!menu_) return false;
   const bool fits = !tape_->incomplete() && tape_->signature() == menu_->signature;
-  if (!fits) options_.tapes->met_stranger();
+  is_strange_ = !fits;
   return fits;
 }
 

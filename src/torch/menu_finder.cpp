@@ -115,6 +115,7 @@ class MenuFinder {
         if (of_parameters_[static_cast<std::size_t>(output.storage)]) work = 0;
       }
       work_.push_back(work);
+      total_work_ += static_cast<double>(work);
       if (closure.entries[e]) work_unit_ = std::gcd(work_unit_, work);
     }
     work_unit_ = std::max<std::int64_t>(1, work_unit_);
@@ -192,6 +193,7 @@ class MenuFinder {
       const auto& then = stored.bits_when_saved;
       const bool same = then && then->value == bits->value && at::equal(then->packed, bits->packed);
       if (same) early_.push_back(slot);
+      packing_work_ += work_of_packing(stored.bytes);
       packed_bytes_ += stored.bytes - static_cast<std::int64_t>(bits->packed.nbytes());
     }
   }
@@ -292,6 +294,9 @@ class MenuFinder {
     step.freed_bytes = point.freed * byte_unit_ + packed_bytes_;
     const Closure closure = tape_.closure(drop);
     step.seconds = closure.seconds + packed_seconds_;
+    const double again = static_cast<double>(point.work) * static_cast<double>(work_unit_) +
+                         static_cast<double>(packing_work_);
+    if (total_work_ > 0) step.work_share = std::min(1.0, again / total_work_);
     for (std::size_t e = 0; e < closure.entries.size(); ++e) {
       if (closure.entries[e]) step.operators.push_back(tape_.entries()[e].facts->name);
     }
@@ -337,11 +342,13 @@ class MenuFinder {
   std::vector<Candidate> candidates_;
   std::vector<std::int64_t> work_;  // by operator
   std::vector<bool> barred_;        // by operator: the rules say that it is not to run again
+  double total_work_ = 0;
   std::int64_t work_unit_ = 0;
   std::int64_t byte_unit_ = 0;
   std::vector<std::uint32_t> packed_;
   std::vector<std::uint32_t> early_;
   std::int64_t packed_bytes_ = 0;
+  std::int64_t packing_work_ = 0;
   double packed_seconds_ = 0;
 };
 

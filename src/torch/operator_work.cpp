@@ -68,6 +68,8 @@ std::int64_t work_of(const Tape::Entry& entry, const std::vector<Tape::Stored>& 
   return (is_special(entry.facts->name) ? kSpecial : kCopy) * bytes;
 }
 
+std::int64_t work_of_packing(std::int64_t bytes) { return 2 * kCopy * bytes; }
+
 StorageSet made_of_parameters(const Tape& tape) {
   const auto& stored = tape.stored();
   StorageSet out(stored.size(), false);

@@ -14,6 +14,9 @@ namespace pudica::hooks {
 // ratios of work do not depend on the shape.
 std::int64_t work_of(const Tape::Entry& entry, const std::vector<Tape::Stored>& stored);
 
+// Of holding a tensor as bits and making it again: it is read once and written once.
+std::int64_t work_of_packing(std::int64_t bytes);
+
 // By storage: made from parameters alone (a weight cast to another type).
 StorageSet made_of_parameters(const Tape& tape);
 

@@ -119,6 +119,7 @@ void Session::begin_step(const ShapeKey& shape) {
                     ? 0
                     : next_layer_ + static_cast<std::int32_t>(calls_.size());
   calls_.clear();
+  strange_.clear();
   rest_.reset();
   passed_by_ = -1;
   call_failed_ = false;
@@ -190,14 +191,18 @@ StepStructure Session::structure_of_step() const {
   structure.layers = layers_of(order);
   for (std::size_t i = 0; i < calls_.size(); ++i) structure.layers[i].apart = calls_[i].apart;
   for (std::size_t i = 0; i < class_tapes_.size(); ++i) {
-    const auto menu = menu_of(static_cast<std::uint16_t>(i));
-    if (!menu && !(class_tapes_[i] && class_tapes_[i]->has_none())) continue;
-    structure.menus.resize(i + 1);
-    structure.menus[i].id = menu ? menu->id : ClassMenu::kNone;
+    auto menu = class_tapes_[i] ? class_tapes_[i]->told(context_.shape) : std::nullopt;
     if (!menu) continue;
-    for (const MenuStep& step : menu->steps) structure.menus[i].steps.push_back(to_string(step));
+    structure.menus.resize(i + 1);
+    structure.menus[i] = std::move(*menu);
   }
   return structure;
+}
+
+bool Session::ran_as_planned() const {
+  return strange_.empty() && std::ranges::none_of(calls_, [](const Call& call) {
+           return call.collected || call.on_trial;
+         });
 }
 
 std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure) const {
@@ -328,8 +333,7 @@ StepReport Session::end_step() {
         outcome.allocator =
             AllocatorPeaks{report.active_peak_bytes, report.reserved_peak_bytes, report.gap_bytes};
       }
-      outcome.searched = std::ranges::any_of(
-          calls_, [](const Call& call) { return call.collected || call.on_trial; });
+      outcome.searched = !ran_as_planned();
       const std::vector<RecordedCall> calls = recorded_calls(structure);
       outcome.repeated_backward = decision_.record && state_->backward_repeated();
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);

@@ -219,6 +219,7 @@ class Session final : public Handle {
                   const LayerOptions& options);
   void finish_call(const std::vector<at::Tensor>& outputs);
   void finish_frame(Call& call, const std::vector<at::Tensor>& outputs);
+  void note_strangers(std::uint16_t layer_class);
   [[nodiscard]] bool needs_trial(std::uint16_t layer_class, const LayerOptions& options) const;
   void close_segment();
   const std::shared_ptr<HostTier>& host_tier();
@@ -237,6 +238,8 @@ class Session final : public Handle {
   void note_comfort(const StepReport& report, const CacheBytes& cache);
   void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
+  // No call was kept to be searched or tried, none was strange.
+  [[nodiscard]] bool ran_as_planned() const;
   // Of the step under way, whose structure is `structure`.
   [[nodiscard]] std::vector<std::int64_t> shared_frees() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;
@@ -279,6 +282,8 @@ class Session final : public Handle {
   StepDecision decision_;
   WorkTimer timer_;
   std::vector<Call> calls_;
+  // Classes of the step under way that ran other operators than their menu is for.
+  std::set<std::uint16_t> strange_;
   std::unique_ptr<OpenLayer> open_layer_;
   std::atomic<std::thread::id> inside_{};  // the thread that is in a layer; none: no thread's id
   bool told_of_two_threads_ = false;

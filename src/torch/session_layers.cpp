@@ -100,7 +100,11 @@ std::size_t Session::place_of(std::uint16_t layer_class) const {
 Mode Session::mode_of(std::size_t place, std::uint16_t layer_class) const {
   if (state_->is_quarantined(layer_class) || !decision_.plan) return Mode::keep();
   const Plan& plan = *decision_.plan;
-  if (place < plan.modes.size()) return plan.modes[place];
+  if (place < plan.modes.size()) {
+    const bool strange =
+        plan.modes[place].kind == Mode::Kind::kSelective && strange_.contains(layer_class);
+    return strange ? plan.strange_mode : plan.modes[place];
+  }
   if (!plan.teach_first_of_class) return plan.default_mode;
   for (const Call& call : calls_) {
     if (call.layer_class == layer_class) return plan.default_mode;
@@ -323,10 +327,21 @@ void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
   if (frame->packing_seconds() > 0 && !call.forward.empty()) {
     call.forward.add(-frame->packing_seconds());
   }
-  if (call.mode.kind == Mode::Kind::kSelective && !frame->taped()) {
-    call.mode = Mode::keep();  // the call was not the one that the menu is for
+  if (call.mode.kind == Mode::Kind::kSelective) {
+    if (frame->is_strange()) note_strangers(call.layer_class);
+    if (frame->taped()) {
+      class_tapes_[call.layer_class]->met_its_like(context_.shape);
+    } else {
+      call.mode = Mode::keep();  // the call was not the one that the menu is for
+    }
   }
   if (call.mode.kind == Mode::Kind::kOffload && !frame->offloaded()) call.mode = Mode::keep();
+}
+
+// Its siblings in this step will be strange as well, and kept they might not fit.
+void Session::note_strangers(std::uint16_t layer_class) {
+  if (!strange_.insert(layer_class).second) return;
+  class_tapes_[layer_class]->met_strangers(context_.shape);
 }
 
 bool Session::is_apart(std::size_t ordinal, const std::vector<at::Tensor>& inputs) const {

@@ -49,6 +49,25 @@ TEST(ControllerShared, TheFirstForwardLeavesRoomForTheSecond) {
   }
 }
 
+// Forwards that are always two learn their menu in the second, where they are short of room.
+TEST(ControllerShared, MenusAreMeasuredThere) {
+  Harness harness({.menu_steps = 2});
+  learn(harness);
+  const Bytes budget = harness.budget_at(kShape, 0.9);
+  int measuring = 0;
+  for (int step = 0; step < 8; ++step) {
+    StepContext context = harness.model.context({8, 300 + 8 * step}, budget);
+    context.following_forwards = 1;
+    harness.controller->begin_step(context);
+    context.following_forwards = 0;
+    context.waiting_forwards = 1;
+    const StepDecision decision = harness.controller->begin_step(context);
+    const auto is_selective = [](Mode mode) { return mode.kind == Mode::Kind::kSelective; };
+    measuring += decision.record && std::ranges::any_of(decision.plan->modes, is_selective) ? 1 : 0;
+  }
+  EXPECT_GT(measuring, 0);
+}
+
 TEST(ControllerShared, WhatEarlierForwardsHoldMakesNoStepInfeasible) {
   Harness harness{SyntheticSpec{}};
   learn(harness);

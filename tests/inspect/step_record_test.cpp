@@ -31,7 +31,15 @@ StepOutcome outcome_with_plan() {
   return outcome;
 }
 
-StepStructure two_layers() { return {{{0, 0}, {0, SegmentKey::kLastOfClass}}, {"encoder"}}; }
+StepStructure two_layers() {
+  StepStructure out{{{0, 0}, {0, SegmentKey::kLastOfClass}}, {"encoder"}};
+  StepStructure::Menu& menu = out.menus.emplace_back();
+  menu.id = 77;
+  menu.steps = {"drops some", "drops more"};
+  menu.promises = {{4096, 0.25}, {8192, 1}};
+  menu.shape = ShapeKey{12, 256};
+  return out;
+}
 
 StepRecord recorded() {
   StepOutcome outcome = outcome_with_plan();
@@ -214,6 +222,9 @@ TEST(StepRecord, WrongValuesAreNamedWithWhatWasExpected) {
            Case{"/allocator", 1, "allocator.: expected an object"},
            Case{"/profiles", 1, "profiles.: expected an object"},
            Case{"/profiles/structure/layers/1/class", 70000, "profiles.structure.layers[1].class"},
+           Case{"/profiles/structure/menus/0/promises/1/freed_bytes", -1,
+                "profiles.structure.menus[0].promises[1].freed_bytes: -1, expected an integer"},
+           Case{"/profiles/structure/menus/0/key", "x", "profiles.structure.menus[0].key: not"},
            Case{"/profiles/segments/0/kind", "side", "profiles.segments[0].kind: 'side', expected"},
            Case{"/profiles/segments/0/deltas/2", "a", "profiles.segments[0].deltas[2]: expected"},
            Case{"/profiles/segments/1/peak_bytes", -1, "profiles.segments[1].peak_bytes: -1"},

@@ -103,10 +103,22 @@ StepStructure SyntheticModel::structure() const {
   for (int i = 0; i < layer_count(); ++i) order.push_back(class_of(i));
   out.layers = layers_of(order);
   for (int menu = 0; spec_.menu_steps > 0 && menu < last_class() + 2; ++menu) {
-    out.menus.push_back({static_cast<std::uint64_t>(7 + menu), {}});
-    for (int k = 0; k < spec_.menu_steps; ++k) out.menus.back().steps.push_back("drops some");
+    StepStructure::Menu& told = out.menus.emplace_back();
+    told.id = static_cast<std::uint64_t>(7 + menu);
+    for (int k = 0; k < spec_.menu_steps; ++k) told.steps.push_back("drops some");
+    const auto of_class = std::ranges::find(order, static_cast<std::uint16_t>(menu));
+    if (of_class != order.end()) add_promises(static_cast<int>(of_class - order.begin()), told);
   }
   return out;
+}
+
+void SyntheticModel::add_promises(int layer, StepStructure::Menu& menu) const {
+  if (!spec_.promises || first_shape_.size() == 0) return;
+  menu.shape = first_shape_;
+  for (int k = 0; k < spec_.menu_steps; ++k) {
+    const Mode mode = Mode::selective(static_cast<std::uint16_t>(k));
+    menu.promises.push_back({net_of(dropped(first_shape_, layer, mode)), share_done_again(mode)});
+  }
 }
 
 std::int64_t SyntheticModel::unit(const ShapeKey& shape, int layer) const {
@@ -166,7 +178,11 @@ double SyntheticModel::extra_seconds(const ShapeKey& shape, int layer, Mode mode
   if (mode == Mode::full()) return forward_seconds(shape, layer);
   if (mode == Mode::offload()) return 0.3 * forward_seconds(shape, layer);
   if (mode.kind != Mode::Kind::kSelective) return 0;
-  return 0.05 * (1 + mode.step) * (1 + mode.step) * forward_seconds(shape, layer);
+  return share_done_again(mode) * forward_seconds(shape, layer);
+}
+
+double SyntheticModel::share_done_again(Mode mode) {
+  return 0.05 * (1 + mode.step) * (1 + mode.step);
 }
 
 SyntheticModel::Deltas SyntheticModel::recompute(const ShapeKey& shape, int layer) const {
@@ -300,6 +316,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
   run.record = decision.record;
   run.live = run.peak = (context.base_bytes + context.returning_bytes).count();
   const ShapeKey& shape = context.shape;
+  if (first_shape_.size() == 0) first_shape_ = shape;
   const bool gradients = context.gradients_present;
   const std::uint8_t present = gradients ? SegmentKey::kGradientsPresent : 0;
   const StepStructure layers = structure();

@@ -25,6 +25,7 @@ struct SyntheticSpec {
   std::int64_t inventory_scale = 1;    // changes when the model drifts
   int accumulation = 1;                // micro-steps for each step of the optimizer
   int menu_steps = 0;                  // selective modes of both classes, at most 3
+  bool promises = true;                // menus tell what they do, from the second step on
   bool offloads = false;               // true_costs has the mode
   bool holds_outputs = false;          // of a step until the next one's forward returns
   double peak_noise = 0;               // relative, uniform: of the measured peak only
@@ -75,6 +76,8 @@ class SyntheticModel {
   // What of its inventory a selective mode drops.
   [[nodiscard]] Deltas dropped(const ShapeKey& shape, int layer, Mode mode) const;
   [[nodiscard]] double extra_seconds(const ShapeKey& shape, int layer, Mode mode) const;
+  static double share_done_again(Mode selective);
+  void add_promises(int layer, StepStructure::Menu& menu) const;
   [[nodiscard]] Deltas backward(const ShapeKey& shape, int layer, Mode mode, bool gradients) const;
   [[nodiscard]] std::vector<Frame> frames_of(const ShapeKey& shape, const Plan& plan) const;
   [[nodiscard]] Deltas joint_backward(const ShapeKey& shape, int layer, const Run& run,
@@ -91,6 +94,7 @@ class SyntheticModel {
   std::int64_t micro_step_ = 0;
   bool optimizer_has_state_ = false;
   std::int64_t returning_bytes_ = 0;
+  ShapeKey first_shape_;  // of the steps that ran
 };
 
 }  // namespace pudica::testing

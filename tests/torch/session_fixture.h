@@ -22,6 +22,7 @@ namespace pudica::testing {
 class ScriptedPolicy final : public Policy {
  public:
   [[nodiscard]] std::string name() const override { return "scripted"; }
+  [[nodiscard]] bool wants_menus() const override { return menus; }
   void on_structure(const StepStructure& structure) override {
     if (fail_in == "on_structure") throw std::runtime_error("injected");
     structures.push_back(structure);
@@ -49,6 +50,7 @@ class ScriptedPolicy final : public Policy {
   std::optional<Plan> plan = Plan{};
   bool record = false;
   bool may_change = false;
+  bool menus = false;
   std::optional<StepDecision> other;  // of replan()
   std::string fail_in;
   std::vector<StepStructure> structures;
@@ -87,7 +89,10 @@ class SessionTest : public ::testing::Test {
       const auto layer = model_->layers[i];
       x = handle.layer(
           static_cast<std::int64_t>(i),
-          [layer](const at::Tensor& in) { return layer->forward(in); }, x);
+          [layer, strange = length == strange_length_](const at::Tensor& in) {
+            return layer->forward(strange ? in.sin() : in);
+          },
+          x);
     }
     return x;
   }
@@ -118,6 +123,7 @@ class SessionTest : public ::testing::Test {
   std::shared_ptr<WorkClock> clock_ = operator_clock();
   std::unique_ptr<ToyModel> model_;
   at::Tensor held_;
+  std::int64_t strange_length_ = -1;  // at which layers run another operator
   StepReport report_;
 };
 

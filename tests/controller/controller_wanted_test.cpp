@@ -1,0 +1,86 @@
+// Which modes of a menu are measured: those that plans are better off with.
+#include <gtest/gtest.h>
+
+#include "controller/controller_harness.h"
+
+namespace pudica::testing {
+namespace {
+
+const ShapeKey kLongest{8, 512};
+
+std::int64_t selective_layers(const Plan& plan) {
+  return std::ranges::count_if(plan.modes,
+                               [](Mode mode) { return mode.kind == Mode::Kind::kSelective; });
+}
+
+// Modes that no plan was better off with are not run to be known.
+TEST(ControllerWanted, OnlyWhatIsWantedIsMeasured) {
+  for (const double share : {0.7, 0.9}) {
+    Harness harness({.encoder_layers = 3, .menu_steps = 4});
+    const Bytes budget = harness.budget_at(kLongest, share);
+    double lost = 0;
+    double best = 0;
+    for (const std::int64_t length : lengths(60, 5)) {
+      const auto done = harness.step({8, length}, budget);
+      if (done.state != ControllerState::kPlanning) continue;
+      lost += harness.true_extra_seconds(done);
+      best += harness.oracle(done.outcome.context).plan.predicted_extra_seconds;
+    }
+    EXPECT_LE(lost, 1.5 * best) << share;
+  }
+}
+
+// Nothing is measured at the expense of a step that fits as it is, where the menu says what it
+// does.
+TEST(ControllerWanted, AStepThatFitsIsLeftAlone) {
+  for (const double share : {0.1, 0.3, 0.7}) {
+    Harness harness({.encoder_layers = 6, .menu_steps = 4});
+    const Bytes budget = harness.budget_at(kLongest, share);
+    for (const std::int64_t length : lengths(60, 7)) {
+      const auto done = harness.step({8, length}, budget);
+      const auto best = harness.oracle(done.outcome.context);
+      if (done.state != ControllerState::kPlanning || best.plan.predicted_extra_seconds > 0)
+        continue;
+      EXPECT_EQ(selective_layers(*done.decision.plan), 0) << length;
+    }
+  }
+}
+
+// Nothing is asked of a menu again and again in vain, but a budget may fall later.
+TEST(ControllerWanted, WhatIsWantedLaterIsLearnedLater) {
+  Harness harness({.encoder_layers = 3, .menu_steps = 4});
+  for (int i = 0; i < 100; ++i) {
+    harness.step({8, kLongest[1] - 100 + i}, harness.budget_at({8, kLongest[1] - 110}, 0.9));
+  }
+  double lost = 0;
+  double best = 0;
+  int step = 0;
+  for (const std::int64_t length : lengths(400, 6)) {
+    const auto done = harness.step({8, length}, harness.budget_at(kLongest, 0.1));
+    if (++step <= 300) continue;
+    lost += harness.true_extra_seconds(done);
+    best += harness.oracle(done.outcome.context).plan.predicted_extra_seconds;
+  }
+  EXPECT_LE(lost, 1.1 * best);
+}
+
+// Two shapes tell how a mode grows, until an operator takes another way: the first plan that takes
+// it a quarter further is looked at again, and no more than that.
+TEST(ControllerWanted, AModeIsLookedAtAgainWhereAPlanTakesItFurther) {
+  Harness harness({.menu_steps = 3});
+  const Bytes budget = harness.budget_at({8, 300}, 0.4);
+  for (int i = 0; i < 30; ++i) harness.step({8, 200 + 8 * (i % 5)}, budget);
+  const auto is_recorded = [&](std::int64_t length) {
+    const auto done = harness.step({8, length}, budget);
+    EXPECT_GT(selective_layers(*done.decision.plan), 0) << done.decision.plan->reason;
+    EXPECT_TRUE(done.decision.plan->predicts_peak());
+    return done.decision.record;
+  };
+  EXPECT_FALSE(is_recorded(250));
+  EXPECT_TRUE(is_recorded(330));
+  EXPECT_FALSE(is_recorded(340));
+  EXPECT_FALSE(is_recorded(300));
+}
+
+}  // namespace
+}  // namespace pudica::testing

@@ -34,8 +34,7 @@ std::optional<RangeBudget::Ends> ends_at(const ShapeKey& shape, const Controller
   return RangeBudget::Ends{floor, std::max(floor, estimate->keep_all_peak_bytes)};
 }
 
-// A thousandth is what the same batch differs by from plan to plan, and a budget that moves takes
-// cached plans with it.
+// What late steps teach moves the ends by less, and a budget that moves takes cached plans with it.
 bool is_as_known(Bytes bytes, Bytes known) {
   constexpr std::int64_t kSteady = 1000;
   return std::abs((bytes - known).count()) <= known.count() / kSteady;

@@ -55,6 +55,7 @@ class ControllerImpl final : public Controller {
   static constexpr std::int64_t kMostMenuSteps = 24;
   // Such as cost nothing beside what is planned: plans that rest on what menus promise.
   static constexpr std::int64_t kMostPromisedSteps = 96;
+  // Askings for what is wanted, in a row and for nothing, before they grow rare.
   static constexpr std::int64_t kMostIdleAsks = 32;
 
   // The decision that the next outcome belongs to.
@@ -79,6 +80,9 @@ class ControllerImpl final : public Controller {
   void measure_in(Plan& plan, Bytes most, const std::vector<MenuLesson>& lessons);
   // True: the plan measures modes that were not measured yet. (controller_lessons.cpp)
   bool measure_menu(const StepContext& context, const StepModel& model, BuiltPlan& built);
+  // For modes that were not measured yet: the plan with them as promised, nullopt where that is no
+  // cheaper; what it takes, noted; the plan with them at the most that they may need; lessons
+  // beside.
   [[nodiscard]] std::optional<BuiltPlan> hoped_for(const StepKind& kind, const StepContext& context,
                                                    const StepModel& model, const Plan& plan) const;
   bool note_wanted(const StepContext& context, const StepModel& model, const Plan& plan);
@@ -131,7 +135,6 @@ class ControllerImpl final : public Controller {
   // What keeping all needs at the context's shape: as it was measured, else as it is expected.
   [[nodiscard]] Bytes keep_all_peak(const StepKind& kind, const StepContext& context,
                                     const StepModel& model) const;
-  // Whether some mode that could make a plan cheaper has still to be measured.
   // Whether modes that are not known yet may make the plan cheaper.
   [[nodiscard]] bool awaits_modes(const StepKind& kind, const StepContext& context,
                                   const StepModel& model, const Plan& plan) const;

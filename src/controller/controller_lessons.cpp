@@ -128,8 +128,8 @@ bool ControllerImpl::measure_beside(const StepContext& context, StepModel asked,
       return lesson.mode == unknown.mode &&
              kind_->structure.layers[lesson.layer].layer_class == unknown.layer_class;
     };
-    if (MenuCourse::is_open(unknown)) return false;
-    return !is_short || !kind_->menu.wants(unknown) || std::ranges::any_of(lessons, measures_it);
+    const bool is_due = MenuCourse::is_open(unknown) || (is_short && kind_->menu.wants(unknown));
+    return !is_due || std::ranges::any_of(lessons, measures_it);
   });
   Bytes most = built.plan.predicted_peak_bytes;
   if (kind_->menu.steps < kMostMenuSteps) {

@@ -35,6 +35,11 @@ inline std::vector<std::uint8_t> choice_of(const Plan& plan, const StepCosts& co
   return choice;
 }
 
+inline std::int64_t selective_layers(const Plan& plan) {
+  return std::ranges::count_if(plan.modes,
+                               [](Mode mode) { return mode.kind == Mode::Kind::kSelective; });
+}
+
 class Harness {
  public:
   explicit Harness(const SyntheticSpec& spec, const ControllerOptions& options = {})

@@ -8,11 +8,6 @@ namespace {
 
 const ShapeKey kLongest{8, 512};
 
-std::int64_t selective_layers(const Plan& plan) {
-  return std::ranges::count_if(plan.modes,
-                               [](Mode mode) { return mode.kind == Mode::Kind::kSelective; });
-}
-
 TEST(ControllerMenu, PlansOverTheMenuToTheByteAndBeatsKeepAndFull) {
   Harness harness({.menu_steps = 3});
   Harness plain({});

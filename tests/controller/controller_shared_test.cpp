@@ -62,8 +62,7 @@ TEST(ControllerShared, MenusAreMeasuredThere) {
     context.following_forwards = 0;
     context.waiting_forwards = 1;
     const StepDecision decision = harness.controller->begin_step(context);
-    const auto is_selective = [](Mode mode) { return mode.kind == Mode::Kind::kSelective; };
-    measuring += decision.record && std::ranges::any_of(decision.plan->modes, is_selective) ? 1 : 0;
+    measuring += decision.record && selective_layers(*decision.plan) > 0 ? 1 : 0;
   }
   EXPECT_GT(measuring, 0);
 }

@@ -8,11 +8,6 @@ namespace {
 
 const ShapeKey kLongest{8, 512};
 
-std::int64_t selective_layers(const Plan& plan) {
-  return std::ranges::count_if(plan.modes,
-                               [](Mode mode) { return mode.kind == Mode::Kind::kSelective; });
-}
-
 // Modes that no plan was better off with are not run to be known.
 TEST(ControllerWanted, OnlyWhatIsWantedIsMeasured) {
   for (const double share : {0.7, 0.9}) {

@@ -103,6 +103,30 @@ TEST(ControllerState, ARestoredStateHasTheSamePrices) {
   }
 }
 
+// What a menu is reckoned to do, and where it does not hold; states of before told neither.
+TEST(ControllerState, ARestoredMenuPromisesTheSame) {
+  Harness taught({.menu_steps = 3});
+  const Bytes budget = taught.budget_at(kLongest, 0.3);
+  for (const std::int64_t length : lengths(6, 6)) taught.step({8, length}, budget);
+  StepStructure structure = taught.controller->snapshot().structure;
+  structure.menus[0].not_at = {{8, 77}, {3, 512}};
+  taught.controller->on_structure(structure);
+  const std::string text = taught.controller->serialize("bert");
+  Harness reader({.menu_steps = 3}, {.trusts_restored_states = true});
+  ASSERT_TRUE(reader.controller->restore(text, "bert").has_value());
+  ASSERT_EQ(structure.menus[0].promises.size(), 3U);
+  EXPECT_EQ(reader.controller->snapshot().structure.menus, structure.menus);
+
+  std::string before = *open_state(text, "bert");
+  const std::size_t end = before.find('\n', before.find("\nmenu ") + 1);
+  const std::size_t told = before.rfind(" 3 8x", end) + 2;
+  before.erase(told, end - told);
+  ASSERT_TRUE(reader.controller->restore(seal_state(before, "bert"), "bert").has_value());
+  const StepStructure::Menu menu = reader.controller->snapshot().structure.menus[0];
+  EXPECT_EQ(menu.steps, structure.menus[0].steps);
+  EXPECT_TRUE(menu.promises.empty());
+}
+
 TEST(ControllerState, RestoreSkipsTheWarmUp) {
   Harness taught({});
   const Bytes budget = taught.budget_at(kLongest, 0.4);
@@ -169,7 +193,9 @@ TEST(ControllerState, DamageIsRefusedAndChangesNothing) {
         "segments\nonce 1 2\npredictor\n", "recorded -1\nsegments\n", "error nan\nsegments\n",
         "base 0 9000000000000000000\nsegments\n", "layer 0 256\nsegments\n",
         "segments\nonce 99 0 0 0 0 4x8\npredictor\n", "segments\nhead 0 0 0 -5\npredictor\n",
-        "segments\npredictor\nnothing"}) {
+        "segments\npredictor\nnothing", "menu 0 7 1 2x\nsegments\n", "menu 0 7 1 2x9\nsegments\n",
+        "menu 0 7 1 2x9 64 1.5\nsegments\n", "menu 0 7 1 2x9 64 nan\nsegments\n",
+        "menu 0 7 1 2x9 64 .5 2x8 x\nsegments\n"}) {
     const auto done = other.controller->restore(seal_state(body, "bert"), "bert");
     ASSERT_FALSE(done.has_value()) << body;
     EXPECT_EQ(done.error().code, ErrorCode::kCorrupt) << body;

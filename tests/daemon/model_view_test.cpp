@@ -335,14 +335,40 @@ TEST(ModelView, ExplainsTheSelectiveModesOfAClass) {
     EXPECT_GT(item.extra_seconds, 0);
     EXPECT_EQ(item.what, "drops some");
     EXPECT_EQ(item.measured, k < 2) << "no plan was better off with the last";
-    // A state does not tell what is promised.
-    EXPECT_EQ(from_state->menu[k].freed_bytes, item.measured ? item.freed_bytes : Bytes(0));
+    EXPECT_EQ(from_state->menu[k].freed_bytes, item.freed_bytes);
+    EXPECT_DOUBLE_EQ(from_state->menu[k].extra_seconds, item.extra_seconds);
     EXPECT_EQ(from_state->menu[k].measured, item.measured);
   }
   const auto json = nlohmann::json::parse(to_json(*explanation, "k3v9q2"));
   for (const char* field : {"class", "mode", "freed_bytes", "extra_seconds", "what", "measured"}) {
     EXPECT_TRUE(json["menu"][0].contains(field)) << field;
   }
+}
+
+// What is settled in the process is settled to whoever reads its state, modes that no plan wanted
+// or not.
+TEST(ModelView, AStateSettlesWhatTheProcessSettles) {
+  SyntheticSpec spec;
+  spec.menu_steps = 3;
+  const auto process = taught_process(spec);
+  for (int i = 0; i < 20; ++i) {
+    const ShapeKey shape{2 + i % 4, 50 + 9 * i};
+    process->step(shape, process->budget_at(shape, 0.5));
+  }
+  const std::shared_ptr<Controller> here(&process->controller(), [](Controller*) {});
+  const ModelView live = ModelView::of(here);
+  const ModelView read = view_of(*process);
+  int settled = 0;
+  for (const double share : {0.1, 0.3, 0.5, 0.7, 0.9}) {
+    const Bytes budget = process->budget_at({5, 180}, share);
+    const auto inside = live.estimate("5x180", budget);
+    const auto outside = read.estimate("5x180", budget);
+    ASSERT_TRUE(inside && outside) << share;
+    EXPECT_EQ(outside->settled, inside->settled) << share;
+    EXPECT_EQ(outside->upper_peak_bytes, inside->upper_peak_bytes) << share;
+    settled += inside->settled ? 1 : 0;
+  }
+  EXPECT_GT(settled, 1) << "short steps were tried that rest on what is known";
 }
 
 TEST(ModelView, AnswersManyThreads) {

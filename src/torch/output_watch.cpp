@@ -89,6 +89,13 @@ void OutputWatch::begins(std::int32_t layer) {
   const auto found = layers_.find(layer);
   if (found == layers_.end()) return;
   Layer& begun = found->second;
+  if (std::next(found) == layers_.end()) {
+    // No layer behind it has told what it does not read.
+    const std::vector<const void*> unread_places = unread(layer);
+    std::erase_if(begun.outputs, [&unread_places](const Watched& output) {
+      return std::ranges::find(unread_places, output.data) != unread_places.end();
+    });
+  }
   std::erase_if(begun.outputs, [&begun](const Watched& output) {
     if (!output.storage.expired()) return false;
     begun.gone_early.push_back(output.data);

@@ -52,6 +52,12 @@ std::int64_t OnlinePredictor::distinct_shapes(const SegmentKey& segment) const {
   return entry == models_.end() ? 0 : entry->second.distinct_shapes();
 }
 
+std::optional<ShapeKey> OnlinePredictor::latest_shape(const SegmentKey& segment) const {
+  const auto entry = models_.find(segment);
+  if (entry == models_.end() || entry->second.samples().empty()) return std::nullopt;
+  return entry->second.samples().back().shape;
+}
+
 std::vector<SegmentKey> OnlinePredictor::segments() const {
   std::vector<SegmentKey> keys;
   keys.reserve(models_.size());

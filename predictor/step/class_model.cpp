@@ -1,6 +1,7 @@
 #include "predictor/step/class_model.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace pudica {
 namespace {
@@ -16,6 +17,12 @@ bool is_sure(const ModePair& pair) { return pair.fit && pair.identified; }
 bool is_drawn(const ModePair& pair) {
   return !pair.identified && (pair.forward.basis == PredictionBasis::kLeastSquares ||
                               pair.backward.basis == PredictionBasis::kLeastSquares);
+}
+
+// Of what the layer leaves.
+std::int64_t open_bytes(const ModePair& pair) {
+  return pair.forward.net_upper_bytes - pair.forward.net_bytes + pair.backward.net_upper_bytes -
+         pair.backward.net_bytes;
 }
 
 // Of pairs of two variants the one to believe.
@@ -136,7 +143,8 @@ std::optional<ModePair> ClassModel::best(Mode mode, std::uint8_t variant) const 
   if (mode == Mode::keep() && query_.derives_kept && !known) {
     if (const auto derived = derived_across(variant)) return derived;
   }
-  if (other && (!own || rank(*other) > rank(*own))) return other;
+  const bool is_better = other && (!own || rank(*other) > rank(*own));
+  if (is_better && !(own && contradicts(*own, mode, other->variant))) return other;
   return own ? own : with_other_gradients(mode, variant);
 }
 
@@ -148,6 +156,27 @@ std::optional<ModePair> ClassModel::stand_in(Mode mode, std::uint8_t variant) co
     if (candidate && (!best || rank(*candidate) > rank(*best))) best = candidate;
   }
   return best;
+}
+
+bool ClassModel::contradicts(const ModePair& own, Mode mode, std::uint8_t other) const {
+  const std::uint8_t key_variant = gradient_variant(own.variant, query_.gradients_present);
+  const auto at =
+      store_.latest_shape({SegmentKind::kBackward, query_.layer_class, mode, key_variant});
+  if (!at || !own.fit || mode == Mode::full()) return false;
+  ClassQuery query = query_;
+  query.shape = *at;
+  const ClassModel there(store_, query);
+  const auto difference_in = [&](Mode of) -> std::optional<std::int64_t> {
+    const auto mine = there.exact(of, own.variant);
+    const auto theirs = there.exact(of, other);
+    if (!mine || !theirs || !is_sure(*theirs)) return std::nullopt;
+    return mine->remaining_bytes() - theirs->remaining_bytes();
+  };
+  const auto in_mode = difference_in(mode);
+  if (!in_mode) return false;
+  // What it leaves beyond the other in every mode is made up for (residue).
+  const std::int64_t wrong = std::abs(*in_mode - difference_in(Mode::full()).value_or(0));
+  return wrong > std::max(kNoticeableBytes, open_bytes(own));
 }
 
 std::optional<ModePair> ClassModel::with_other_gradients(Mode mode, std::uint8_t variant) const {
@@ -164,7 +193,9 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
   if (!keep || is_drawn(*keep)) {
     // A difference of two lines may be anything.
     const auto full = best(Mode::full(), variant);
-    if (full && (!keep || !is_drawn(*full))) return full->remaining_bytes();
+    const bool is_another = full && keep && full->variant != keep->variant &&
+                            contradicts(*keep, Mode::keep(), full->variant);
+    if (full && (!keep || !is_drawn(*full)) && !is_another) return full->remaining_bytes();
     if (!keep) return std::nullopt;
   }
   std::int64_t bytes = keep->remaining_bytes();

@@ -80,6 +80,9 @@ class SegmentStore {
   [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const {
     return predictor_->distinct_shapes(segment);
   }
+  [[nodiscard]] std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const {
+    return predictor_->latest_shape(segment);
+  }
   // In which the head of a kind of step was measured.
   [[nodiscard]] const FullLayers& head_full_layers(std::uint8_t step_kind,
                                                    bool gradients_present) const {

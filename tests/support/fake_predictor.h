@@ -49,6 +49,10 @@ class FakePredictor final : public Predictor {
     const auto found = samples_.find(segment);
     return found == samples_.end() ? 0 : static_cast<std::int64_t>(found->second.size());
   }
+  std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const override {
+    const auto found = last_.find(segment);
+    return found == last_.end() ? std::nullopt : std::optional(found->second);
+  }
   std::vector<SegmentKey> segments() const override {
     std::vector<SegmentKey> out;
     for (const auto& [key, samples] : samples_) out.push_back(key);

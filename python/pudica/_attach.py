@@ -16,10 +16,11 @@ from torch import nn
 
 from . import _native
 from ._budget import Budget, from_setting, resolve
+from ._classes import LayerClasses
 from ._cuda import expand_segments
 from ._errors import AttachError, BudgetError, ConfigError, StateError, from_native
 from ._forced import forced_clock, forced_policy
-from ._handle import Handle, attached_modules, class_id
+from ._handle import Handle, attached_modules
 from ._layers import Selector, find_layers
 from ._refusals import check_layers, check_model
 
@@ -29,7 +30,8 @@ _log = logging.getLogger("pudica")
 def _fingerprint(model: nn.Module, layers: list[nn.Module], device: torch.device) -> str:
     words = [type(model).__qualname__, torch.__version__, device.type]
     words += [f"{name}:{tuple(p.shape)}:{p.dtype}" for name, p in model.named_parameters()]
-    words += [class_id(layer) for layer in layers]
+    classes = LayerClasses(layers)
+    words += [classes.id_of(layer) for layer in layers]
     return "python " + hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import weakref
@@ -16,10 +15,10 @@ from . import _native, _optimizers, _rerun, _undoing
 from ._arguments import Template, take_apart, tensors_in
 from ._budget import Budget, resolve
 from ._checkpointing import Takeover
+from ._classes import LayerClasses
 from ._errors import AttachError, BudgetError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
-from ._layers import class_word
 from ._messages import Messages
 from ._parts import Parts
 from ._resting import Rest
@@ -51,7 +50,8 @@ class Handle(Messages):
         self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
-        # By layer and signature, each class_id() as it was first.
+        self._classes = LayerClasses(layers)
+        # By layer and signature, the id of each one's class as it was first.
         self._words: dict[tuple[int, Hashable], str] = {}
         for layer in layers:
             self._word(layer, Parts(layer))
@@ -322,7 +322,7 @@ class Handle(Messages):
             return known
         if len(self._words) >= _MOST_WORDS:
             self._words.clear()
-        word = self._words[key] = class_id(layer)
+        word = self._words[key] = self._classes.id_of(layer)
         return word
 
     def _layer_ends(self, module: nn.Module, output: Any) -> None:
@@ -371,8 +371,3 @@ def _in_checkpoint() -> bool:
     # A checkpoint of the user's around layers counts the tensors that are saved in it.
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
-
-
-def class_id(layer: nn.Module) -> str:
-    digest = hashlib.sha256(class_word(layer).encode()).hexdigest()[:8]
-    return f"{type(layer).__name__}#{digest}"

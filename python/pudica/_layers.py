@@ -9,7 +9,6 @@ from typing import Any, Union
 from torch import nn
 
 from ._errors import AttachError
-from ._inner_hooks import inner_hooks, name_of
 
 Selector = Union[str, type, nn.Module, Callable[[str, nn.Module], bool]]
 _LEAST_SHARE = 0.05  # of the model's parameters
@@ -171,25 +170,3 @@ def find_layers(
         f"no layers found in this {type(model).__name__}; name them: attach(model, budget, "
         "layers=...) takes class names, modules or a predicate (name, module) -> bool"
     )
-
-
-def class_word(module: nn.Module) -> str:
-    """Equal for layers that run the same operators on parameters of the same shapes."""
-    words = [type(module).__qualname__]
-    for name, inner in module.named_modules():
-        settings = [
-            f"{key}={value!r}"
-            for key, value in sorted(vars(inner).items())
-            if isinstance(value, (bool, int, float, str))
-            and (key != "training" or value is not module.training)
-            and not key.startswith("_")
-            and "idx" not in key
-            and "index" not in key
-        ]
-        # Those around it are no part of it.
-        hooks = [] if inner is module else [name_of(hook) for hook in inner_hooks(inner)]
-        words.append(f"{name}:{type(inner).__qualname__}({','.join(settings)}){hooks or ''}")
-    for parameter in module.parameters():
-        grad = "g" if parameter.requires_grad else ""
-        words.append(f"{tuple(parameter.shape)}{str(parameter.dtype)[6:]}{grad}")
-    return "|".join(words)

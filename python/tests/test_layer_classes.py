@@ -1,0 +1,71 @@
+"""Layers that differ in what does not matter are of one class, and keep their own bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from budgets import Training
+from stacks import Layer, Stack
+from torch import nn
+
+from pudica._classes import LayerClasses
+
+
+class Scaled(Layer):
+    """Knows which it is, and computes with it."""
+
+    def __init__(self, number: int, **settings: Any) -> None:
+        super().__init__()
+        self.number = number
+        self.dropout = nn.Dropout(0.1 + 0.01 * number)
+        vars(self).update(settings)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.dropout(torch.tanh(self.inner(x)) / (1 + self.number))
+
+
+def classes(layers: list[nn.Module]) -> int:
+    known = LayerClasses(layers)
+    return len({known.id_of(layer) for layer in layers})
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        (lambda k: {}, 1),
+        (lambda k: {"label": f"encoder.block {k + 7}"}, 1),
+        (lambda k: {"label": f"block {k} of 4", "last": f"{k}"}, 1),
+        (lambda k: {"factor": 0.5 + k}, 1),
+        (lambda k: {"factor": k / 3}, 3),  # 0, some, some, 1
+        (lambda k: {"width": 2**k}, 4),
+        (lambda k: {"sort": "ab"[k % 2]}, 2),
+        (lambda k: {"gated": k == 3}, 2),
+        (lambda k: {"label": "9" * 5000 + f"{k}"}, 4),
+    ],
+)
+def test_numbers_tell_no_layers_apart(settings: Any, found: int) -> None:
+    assert classes([Scaled(k, **settings(k)) for k in range(4)]) == found
+
+
+def test_of_two_layers_a_setting_may_be_anything() -> None:
+    assert classes([Scaled(k) for k in range(2)]) == 2
+
+
+def test_layers_of_one_class_compute_with_their_own_numbers() -> None:
+    def make() -> nn.Module:
+        return Stack(*[Scaled(k) for k in range(6)])
+
+    def step(model: nn.Module, k: int) -> None:
+        torch.manual_seed(k)
+        rows = torch.randn(16 + 64 * (k % 7), 8, generator=torch.Generator().manual_seed(k))
+        model(rows).backward()
+
+    training = Training(make, step, 30)
+    floor, keep_all, bits = training.ends()
+    course = training.run(int(floor + 0.3 * (keep_all - floor)))
+    assert course.bits == bits == training.plain()
+    assert any("recomputed in part" in one["reason"] for one in course.steps)
+    learning = [one for one in course.steps if one["reason"].startswith("learning")]
+    assert len(learning) <= 5

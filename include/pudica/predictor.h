@@ -71,7 +71,7 @@ class Predictor {
                                                                const ShapeKey& shape) const = 0;
   // Distinct shapes seen of a segment.
   [[nodiscard]] virtual std::int64_t distinct_shapes(const SegmentKey& segment) const = 0;
-  // The last of them; nullopt: nothing is known of this segment.
+  // Of those kept the one that last told something new; nullopt: nothing is known of this segment.
   [[nodiscard]] virtual std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const = 0;
   [[nodiscard]] virtual std::vector<SegmentKey> segments() const = 0;
   // Forgets one segment (drift).

@@ -169,13 +169,15 @@ bool ClassModel::contradicts(const ModePair& own, Mode mode, std::uint8_t other)
   const auto difference_in = [&](Mode of) -> std::optional<std::int64_t> {
     const auto mine = there.exact(of, own.variant);
     const auto theirs = there.exact(of, other);
-    if (!mine || !theirs || !is_sure(*theirs)) return std::nullopt;
+    if (!mine || !theirs || !is_sure(*mine) || !is_sure(*theirs)) return std::nullopt;
     return mine->remaining_bytes() - theirs->remaining_bytes();
   };
   const auto in_mode = difference_in(mode);
-  if (!in_mode) return false;
   // What it leaves beyond the other in every mode is made up for (residue).
-  const std::int64_t wrong = std::abs(*in_mode - difference_in(Mode::full()).value_or(0));
+  const auto made_up_for = difference_in(Mode::full());
+  const bool is_open = !made_up_for && there.exact(Mode::full(), own.variant).has_value();
+  if (!in_mode || is_open) return false;
+  const std::int64_t wrong = std::abs(*in_mode - made_up_for.value_or(0));
   return wrong > std::max(kNoticeableBytes, open_bytes(own));
 }
 

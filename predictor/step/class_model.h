@@ -56,7 +56,7 @@ class ClassModel {
   [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
   // Of the class's other variants the one to believe most.
   [[nodiscard]] std::optional<ModePair> stand_in(Mode mode, std::uint8_t variant) const;
-  // What the layer itself left where it was seen last is further from what the other would have
+  // What the layer itself left where it last was new is further from what the other would have
   // left there than what is open of its own.
   [[nodiscard]] bool contradicts(const ModePair& own, Mode mode, std::uint8_t other) const;
   // Only ever seen with gradients present, or without: better than nothing, and marked.

@@ -146,7 +146,7 @@ class LayerBuilder {
     if (!growth_) growth_ = growth_at_least(store_, query, wanted_.variant, menu->shape);
     constexpr double kMost = 1e18;  // which fits
     const double freed = *growth_ * static_cast<double>(promise.freed_bytes);
-    out.freed_bytes = static_cast<std::int64_t>(std::min(kMost, freed));
+    out.freed_bytes = static_cast<std::int64_t>(std::clamp(freed, -kMost, kMost));
     out.work_share = promise.work_share;
     return out;
   }

@@ -154,17 +154,19 @@ def _begin(module: nn.Module, args: Any, kwargs: Any) -> None:
 def _attach(module: nn.Module, args: Any, kwargs: Any) -> None:
     try:
         handle = attach(module)
-    except PudicaError as error:
+    except Exception as error:  # noqa: BLE001
         _refuse(module, error)
         return
     adopt(handle, type(module).__name__)
     handle._forward_begins(module, args, kwargs)  # the hooks that were just put see the next one
 
 
-def _refuse(model: nn.Module, error: PudicaError) -> None:
+def _refuse(model: nn.Module, error: Exception) -> None:
+    """Nobody asked for pudica here: whatever it was, training goes on."""
+    reason = str(error) if isinstance(error, PudicaError) else f"{type(error).__name__}: {error}"
     _refused.update(model.modules())
-    _reasons.append(str(error))
-    say("%s is not planned: %s", type(model).__name__, error, level=logging.WARNING)
+    _reasons.append(reason)
+    say("%s is not planned: %s", type(model).__name__, reason, level=logging.WARNING)
 
 
 def adopt(handle: Handle, name: str) -> None:
@@ -223,7 +225,7 @@ class _ContainedSession(Session):
             return
         try:
             super().begin(model, check)
-        except PudicaError as error:
+        except Exception as error:  # noqa: BLE001
             _refuse(model, error)
             return
         adopt(self.handle, type(model).__name__)

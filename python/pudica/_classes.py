@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from typing import Union
 
 from torch import nn
 
 from ._inner_hooks import inner_hooks, name_of
 
 _LEAST_NUMBERED = 3  # layers; of two, any setting that differs could be a number
-_LONGEST_NUMBER = 9  # digits
-_DIGITS = re.compile(r"(\d+)")
+_MOST = 10**9
+_DIGITS = re.compile(r"([0-9]+)")
+
+Setting = Union[bool, int, float, str]
 
 
-def _settings(module: nn.Module) -> Iterator[tuple[str, bool | int | float | str]]:
+def _settings(module: nn.Module) -> Iterator[tuple[str, Setting]]:
     for key, value in sorted(vars(module).items()):
         if not isinstance(value, (bool, int, float, str)) or key.startswith("_"):
             continue
@@ -24,70 +27,84 @@ def _settings(module: nn.Module) -> Iterator[tuple[str, bool | int | float | str
         yield key, value
 
 
-def _is_count(values: list[int]) -> bool:
-    return all(value == values[0] + i for i, value in enumerate(values))
+def _is_count(values: list[int], places: list[int]) -> bool:
+    """One by one, or as the layers of all types are counted."""
+    return any(
+        all(value - values[0] == place - of[0] for value, place in zip(values, of))
+        for of in (range(len(values)), places)
+    )
 
 
-def _numbers_its_layers(values: list[object]) -> bool:
+def _numbers_its_layers(values: list[Setting], places: list[int]) -> bool:
     """5, 6, 7 does, and so does "block 5", "block 6", "block 7"."""
-    if any(isinstance(value, (bool, float)) for value in values):
-        return False
-    split = [_DIGITS.split(str(value)) for value in values]
-    if any(len(part) > _LONGEST_NUMBER for parts in split for part in parts[1::2]):
-        return False
+    texts = []
+    for value in values:
+        if type(value) is str:
+            texts.append(value)
+        elif type(value) is int and abs(value) < _MOST:
+            texts.append(str(value))
+        else:
+            return False
+    split = [_DIGITS.split(text) for text in texts]
     if any(len(parts) != len(split[0]) for parts in split):
         return False
     counts = 0
     for place, of_all in enumerate(zip(*split)):
         if len(set(of_all)) == 1:
             continue
-        if place % 2 == 0 or not _is_count([int(part) for part in of_all]):
+        if place % 2 == 0 or any(len(part) >= len(str(_MOST)) for part in of_all):
+            return False
+        if not _is_count([int(part) for part in of_all], places):
             return False
         counts += 1
     return counts > 0
 
 
-def _told(value: object) -> str:
-    """How much is scaled, dropped or added is another thing than whether."""
-    if isinstance(value, float) and value not in (0.0, 1.0):
-        return "some"
-    return repr(value)
+def _told(key: str, value: Setting) -> str:
+    """How likely something is dropped is another thing than whether."""
+    if isinstance(value, float):
+        is_probability = key == "p" or "drop" in key or "prob" in key
+        return "some" if is_probability and 0 < value < 1 else float.__repr__(value)
+    if isinstance(value, str):
+        return str.__repr__(value)
+    return hex(value)  # a decimal may be refused for its length
 
 
 class LayerClasses:
-    """Of the layers of a model, in their order. A setting that only numbers them tells none from
-    another (`layer_id`, a name with a number in it), nor does how large a factor or a probability
-    is, where it is neither 0 nor 1. Holds no layer. Any thread."""
+    """Of the layers of a model, in their order. A setting that counts them one by one tells none
+    from another (`layer_id`, a name with a number in it), nor does how large a probability is,
+    where it is neither 0 nor 1. Holds no layer. Any thread."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
-        kinds: dict[type[nn.Module], list[nn.Module]] = {}
-        for layer in layers:
-            kinds.setdefault(type(layer), []).append(layer)
+        kinds: dict[type[nn.Module], list[tuple[int, nn.Module]]] = {}
+        for place, layer in enumerate(layers):
+            kinds.setdefault(type(layer), []).append((place, layer))
         self._numbers = {
-            (kind, *place)
+            (kind, *setting)
             for kind, alike in kinds.items()
             if len(alike) >= _LEAST_NUMBERED
-            for place in self._numbers_of(alike)
+            for setting in self._numbers_of(alike)
         }
 
     @staticmethod
-    def _numbers_of(layers: list[nn.Module]) -> list[tuple[str, str]]:
-        seen: dict[tuple[str, str], list[object]] = {}
-        for layer in layers:
+    def _numbers_of(alike: list[tuple[int, nn.Module]]) -> list[tuple[str, str]]:
+        seen: dict[tuple[str, str], list[Setting]] = {}
+        for _, layer in alike:
             for name, inner in layer.named_modules():
                 for key, value in _settings(inner):
                     seen.setdefault((name, key), []).append(value)
+        places = [place for place, _ in alike]
         return [
-            place
-            for place, values in seen.items()
-            if len(values) == len(layers) and _numbers_its_layers(values)
+            setting
+            for setting, values in seen.items()
+            if len(values) == len(alike) and _numbers_its_layers(values, places)
         ]
 
     def _word(self, layer: nn.Module) -> str:
         words = [type(layer).__qualname__]
         for name, inner in layer.named_modules():
             settings = [
-                f"{key}={_told(value)}"
+                f"{key}={_told(key, value)}"
                 for key, value in _settings(inner)
                 if (type(layer), name, key) not in self._numbers
             ]
@@ -102,6 +119,7 @@ class LayerClasses:
         return "|".join(words)
 
     def id_of(self, layer: nn.Module) -> str:
-        """Equal for layers that run the same operators on parameters of the same shapes."""
+        """Equal for layers that are expected to run the same operators on parameters of the same
+        shapes. Those that turn out not to are found as they run."""
         digest = hashlib.sha256(self._word(layer).encode()).hexdigest()[:8]
         return f"{type(layer).__name__}#{digest}"

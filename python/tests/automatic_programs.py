@@ -37,6 +37,18 @@ def plain():
     print(train(model, torch.optim.AdamW(model.parameters())))
 
 
+def odd():
+    """Raises what nobody expects of a layer, where training does not ask."""
+
+    class Block(nn.TransformerEncoderLayer):
+        def parameters(self, recurse=True):
+            raise KeyError("they are elsewhere")
+
+    model = Net()
+    model.blocks = nn.ModuleList(Block(16, 2, 64, batch_first=True) for _ in range(3))
+    print(train(model, torch.optim.AdamW(model.parameters())))
+
+
 def two_models():
     models = [Net(), Net(32, 2)]
     optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)

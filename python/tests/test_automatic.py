@@ -48,6 +48,13 @@ def test_the_results_are_those_without(program: str) -> None:
     assert done.stdout == unplanned(program)
 
 
+def test_a_layer_that_raises_as_it_is_attached_trains_without() -> None:
+    done = run("odd", options=("--budget", "64MiB"))
+    assert done.returncode == 0
+    assert done.stdout == unplanned("odd")
+    assert "Net is not planned: KeyError: 'they are elsewhere'" in done.stderr
+
+
 def test_one_line_says_what_was_attached() -> None:
     assert run("plain", options=("--budget", "64MiB")).stderr == (
         "pudica: attached to Net: 3 layers (TransformerEncoderLayer), budget 64.0 MiB")

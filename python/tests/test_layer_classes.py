@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -11,6 +12,13 @@ from stacks import Layer, Stack
 from torch import nn
 
 from pudica._classes import LayerClasses
+
+
+class Sort(enum.IntEnum):
+    A = 0
+    B = 1
+    C = 2
+    D = 3
 
 
 class Scaled(Layer):
@@ -37,8 +45,11 @@ def classes(layers: list[nn.Module]) -> int:
         (lambda k: {}, 1),
         (lambda k: {"label": f"encoder.block {k + 7}"}, 1),
         (lambda k: {"label": f"block {k} of 4", "last": f"{k}"}, 1),
-        (lambda k: {"factor": 0.5 + k}, 1),
-        (lambda k: {"factor": k / 3}, 3),  # 0, some, some, 1
+        (lambda k: {"drop_path": 0.1 + k / 9}, 1),
+        (lambda k: {"drop_path": k / 3}, 3),  # 0, some, some, 1
+        (lambda k: {"scale_factor": 0.1 + k / 9}, 4),
+        (lambda k: {"mask": 10**5000 + k}, 4),
+        (lambda k: {"sort": Sort(k)}, 4),
         (lambda k: {"width": 2**k}, 4),
         (lambda k: {"sort": "ab"[k % 2]}, 2),
         (lambda k: {"gated": k == 3}, 2),
@@ -47,6 +58,10 @@ def classes(layers: list[nn.Module]) -> int:
 )
 def test_numbers_tell_no_layers_apart(settings: Any, found: int) -> None:
     assert classes([Scaled(k, **settings(k)) for k in range(4)]) == found
+
+
+def test_layers_are_counted_among_others() -> None:
+    assert classes([Scaled(k) if k % 2 else Layer() for k in range(8)]) == 2
 
 
 def test_of_two_layers_a_setting_may_be_anything() -> None:

@@ -60,9 +60,8 @@ struct SavedHeader {
     for (std::size_t k = 0; k < menu.steps.size(); ++k) {
       StepStructure::Menu::Promise& promise = menu.promises.emplace_back();
       words >> promise.freed_bytes >> promise.work_share;
-      const bool is_sound = promise.freed_bytes >= -kMostBytes &&
-                            promise.freed_bytes <= kMostBytes && promise.work_share >= 0 &&
-                            promise.work_share <= 1;
+      const bool is_sound = promise.freed_bytes >= 0 && promise.freed_bytes <= kMostBytes &&
+                            promise.work_share >= 0 && promise.work_share <= 1;
       if (!words || !is_sound) return false;
     }
     while (words >> text) {
@@ -148,8 +147,7 @@ void write_menu(std::size_t layer_class, const StepStructure::Menu& menu, std::o
   if (promises) {
     out << ' ' << menu.shape.to_string();
     for (const auto& promise : menu.promises) {
-      out << ' ' << std::clamp(promise.freed_bytes, -kMostBytes, kMostBytes) << ' '
-          << promise.work_share;
+      out << ' ' << written(Bytes(promise.freed_bytes)) << ' ' << promise.work_share;
     }
     for (const ShapeKey& shape : menu.not_at) out << ' ' << shape.to_string();
   }

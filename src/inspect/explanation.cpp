@@ -196,8 +196,7 @@ MenuExplanation menu_item(const ExplanationInputs& inputs, std::uint16_t layer_c
   return item;
 }
 
-// What no plan was better off with was not measured. Promises are known in the process that trains:
-// a saved state does not tell them.
+// What no plan was better off with was not measured: it is told as its menu promises.
 void add_promised(const ExplanationInputs& inputs, const LayerCosts& layer,
                   std::vector<MenuExplanation>& out) {
   if (layer.layer_class >= inputs.structure.menus.size()) return;

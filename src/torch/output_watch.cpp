@@ -136,7 +136,8 @@ std::vector<const void*> OutputWatch::unread(std::int32_t layer) const {
   const auto before = is_last ? layers_.find(layer - 1) : found;
   if (before == layers_.end() || before->second.returned.size() != returned.size()) return places;
   for (const std::size_t i : before->second.unread) {
-    if (returned[i].data != nullptr) places.push_back(returned[i].data);
+    const bool is_like = !is_last || returned[i].bytes == before->second.returned[i].bytes;
+    if (returned[i].data != nullptr && is_like) places.push_back(returned[i].data);
   }
   return places;
 }

@@ -194,8 +194,8 @@ TEST(ControllerState, DamageIsRefusedAndChangesNothing) {
         "base 0 9000000000000000000\nsegments\n", "layer 0 256\nsegments\n",
         "segments\nonce 99 0 0 0 0 4x8\npredictor\n", "segments\nhead 0 0 0 -5\npredictor\n",
         "segments\npredictor\nnothing", "menu 0 7 1 2x\nsegments\n", "menu 0 7 1 2x9\nsegments\n",
-        "menu 0 7 1 2x9 64 1.5\nsegments\n", "menu 0 7 1 2x9 64 nan\nsegments\n",
-        "menu 0 7 1 2x9 64 .5 2x8 x\nsegments\n"}) {
+        "menu 0 7 1 2x9 64 1.5\nsegments\n", "menu 0 7 1 2x9 -64 .5\nsegments\n",
+        "menu 0 7 1 2x9 64 nan\nsegments\n", "menu 0 7 1 2x9 64 .5 2x8 x\nsegments\n"}) {
     const auto done = other.controller->restore(seal_state(body, "bert"), "bert");
     ASSERT_FALSE(done.has_value()) << body;
     EXPECT_EQ(done.error().code, ErrorCode::kCorrupt) << body;

@@ -163,25 +163,28 @@ TEST(OutputWatch, TellsWhatTheFirstLayerReadAndLeaves) {
   EXPECT_EQ(watch.left_bytes(0), kBytes) << "gone by then";
 }
 
-// Of the last layer what the one before it was not asked for: siblings are told alike.
+// Of the last layer what the one before it was not asked for, where both make the like: siblings
+// are told alike.
 TEST(OutputWatch, WhatNobodyReadsOfTheLastLayerIsNotItsOutput) {
-  OutputWatch watch;
-  at::Tensor x = at::empty({4});
-  at::Tensor weights = at::empty({4});
-  at::Tensor y = at::empty({4});
-  at::Tensor last_weights = at::empty({4});
-  watch.called(0, {}, kCpu);
-  watch.made(0, {x, weights}, kCpu);
-  watch.called(1, {x}, kCpu);
-  watch.made(1, {y, last_weights}, kCpu);
-  watch.begins(1);
-  y = last_weights = at::Tensor();
-  watch.begins(0);
-  x = weights = at::Tensor();
-  watch.ends();
-  EXPECT_EQ(watch.held_bytes(1), kBytes);
-  EXPECT_EQ(watch.held_bytes(0), kBytes);
-  EXPECT_TRUE(watch.gone_early(1).empty());
+  for (const bool alike : {true, false}) {
+    OutputWatch watch;
+    at::Tensor x = at::empty({4});
+    at::Tensor weights = at::empty({4});
+    at::Tensor y = at::empty({4});
+    at::Tensor last_weights = at::empty({alike ? 4 : 12});
+    watch.called(0, {}, kCpu);
+    watch.made(0, {x, weights}, kCpu);
+    watch.called(1, {x}, kCpu);
+    watch.made(1, {y, last_weights}, kCpu);
+    watch.begins(1);
+    y = last_weights = at::Tensor();
+    watch.begins(0);
+    x = weights = at::Tensor();
+    watch.ends();
+    EXPECT_EQ(watch.held_bytes(1), alike ? kBytes : 4 * kBytes);
+    EXPECT_EQ(watch.held_bytes(0), kBytes);
+    EXPECT_TRUE(watch.gone_early(1).empty());
+  }
 }
 
 TEST(OutputWatch, TheLastLayersAreReadByNoLayer) {

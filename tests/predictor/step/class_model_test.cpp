@@ -93,10 +93,10 @@ TEST(ClassModel, AKnownVariantStandsInForTwoCallsThatLeaveADirectionOpen) {
   EXPECT_EQ(best->variant, 0);
 }
 
-// A kept layer that leaves more than its siblings, and whose backward works in tiles: their size
-// follows no form.
-std::int64_t teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_t variant) {
-  const std::int64_t left = 128 * shape[0] * shape[1];
+// A kept layer that leaves `left` more than its siblings, and whose backward works in tiles: their
+// size follows no form.
+void teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_t variant,
+                 std::int64_t left) {
   const std::int64_t tiles = 8 * shape[1] * std::min<std::int64_t>(shape[2], 48);
   StepOutcome outcome;
   outcome.context.shape = shape;
@@ -104,29 +104,46 @@ std::int64_t teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_
                       call(SegmentKind::kBackward, Mode::keep(), variant,
                            {kGradients, tiles, -tiles, left - held(shape)}, 0)};
   store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return 0; });
-  return left;
 }
 
 // The last layer of a decoder is the first to make the gradient of what the encoder made: what its
 // siblings leave is another thing, in whatever mode that was seen.
 TEST(ClassModel, NoVariantStandsInForOneThatWasSeenToLeaveMore) {
+  const auto left = [](const ShapeKey& shape) { return 128 * shape[0] * shape[1]; };
   const std::uint8_t last = SegmentKey::kLastOfClass;
   for (const bool recomputed : {false, true}) {
     SegmentStore store = empty_store();
     for (const ShapeKey& shape : kShapes) {
       teach(store, shape, Mode::keep(), 0, 0);
       if (recomputed) teach(store, shape, Mode::full(), 0, 0);
-      teach_tiled(store, shape, last);
+      teach_tiled(store, shape, last, left(shape));
     }
     const ClassQuery query{kAsked, 0, false, false};
     const ClassModel classes(store, query);
     const auto own = classes.exact(Mode::keep(), last);
     ASSERT_TRUE(own && own->fit && !own->identified);
     EXPECT_EQ(classes.best(Mode::keep(), last)->variant, last);
-    SegmentStore other = empty_store();
-    EXPECT_EQ(classes.residue(last), kGradients + teach_tiled(other, kAsked, last));
+    EXPECT_EQ(classes.residue(last), kGradients + left(kAsked));
     EXPECT_EQ(classes.residue(0), kGradients);
   }
+}
+
+// Of a shape at which the layer was not seen it contradicts nobody: what it left is not known
+// there.
+TEST(ClassModel, WhatIsOnlyScaledContradictsNoOther) {
+  const std::uint8_t last = SegmentKey::kLastOfClass;
+  SegmentStore store = empty_store();
+  for (const ShapeKey& shape : kShapes) {
+    teach(store, shape, Mode::keep(), 0, 0);
+    teach(store, shape, Mode::full(), 0, 0);
+    teach_tiled(store, shape, last, 0);
+  }
+  teach(store, {1, 9, 8}, Mode::full(), last, 0);
+  const ClassQuery query{kAsked, 0, false, false};
+  const ClassModel classes(store, query);
+  ASSERT_FALSE(classes.exact(Mode::keep(), last)->identified);
+  ASSERT_FALSE(classes.exact(Mode::full(), last)->fit);
+  EXPECT_EQ(classes.best(Mode::keep(), last)->variant, 0);
 }
 
 // With no other variant its bound holds, and what the layer leaves is read off recomputed calls.

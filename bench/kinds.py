@@ -2,7 +2,7 @@
 """Trains every kind of Hugging Face model that a small configuration can be made for, each between
 its floor and keep-all and near its floor, and tells what pudica did not do well: steps over the
 budget, bits that differ, peaks predicted too low or too high, steps spent on learning. Peaks are
-counted in bytes on the CPU. Which plans are tried depends on measured times: runs differ a little."""
+counted in bytes on the CPU. Which plans are tried depends on measured times: runs differ."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ HEADS = {
                "persimmon", "smollm3", "exaone4", "helium", "mamba"],
     "masked": ["bert", "roberta", "distilbert", "electra", "albert", "deberta", "deberta-v2",
                "camembert", "mpnet", "roformer", "squeezebert", "convbert", "nystromformer",
-               "funnel", "modernbert", "ernie", "fnet", "xlm-roberta", "megatron-bert", "mobilebert",
-               "rembert", "layoutlm", "xmod", "data2vec-text", "ibert", "yoso", "mra", "esm"],
+               "funnel", "modernbert", "ernie", "fnet", "xlm-roberta", "megatron-bert",
+               "mobilebert", "rembert", "layoutlm", "xmod", "data2vec-text", "ibert", "yoso", "mra",
+               "esm"],
     "seq2seq": ["t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "blenderbot",
                 "blenderbot-small", "m2m_100", "led", "plbart", "prophetnet", "pegasus_x",
                 "switch_transformers", "nllb-moe"],

@@ -67,12 +67,12 @@ def make(kind: str, head: str) -> Any:
     import transformers as hf
 
     known = hf.AutoConfig.for_model(kind).to_dict()
-    sizes = SIZES if head != "vision" else {
-        key: SIZES[key] for key in ("image_size",)}  # fmt: skip
-    if head == "vision" and "num_hidden_layers" in known:  # one size throughout
-        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    sizes = SIZES
+    if head == "vision":  # models with a size for each stage keep theirs
+        names = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"]
         flat = all(isinstance(known.get(name, 0), int) for name in names)
-        sizes = {**sizes, **({name: SIZES[name] for name in names} if flat else {})}
+        flat = flat and "num_hidden_layers" in known
+        sizes = {name: SIZES[name] for name in ["image_size", *(names if flat else [])]}
     config = hf.AutoConfig.for_model(kind, **{k: v for k, v in sizes.items() if k in known})
     config.architectures = []  # some look there whether their code is their own
     if head == "seq2seq" and getattr(config, "decoder_start_token_id", None) is None:

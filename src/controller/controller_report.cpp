@@ -1,16 +1,12 @@
 // What the controller tells of itself.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <iomanip>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
 #include "controller/controller_impl.h"
-#include "controller/learned_state.h"
 #include "plan_cache/region.h"
 
 namespace pudica {

@@ -1,9 +1,7 @@
 // The controller's learned state as text: what is saved, and how it is read.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iomanip>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>

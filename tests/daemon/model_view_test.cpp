@@ -312,14 +312,20 @@ TEST(ModelView, JsonIsAsTheContractHasIt) {
   }
 }
 
-TEST(ModelView, ExplainsTheSelectiveModesOfAClass) {
+// Has taken `steps` half-way between floor and keep-all, with three selective modes on its menus.
+std::unique_ptr<Process> process_with_menus(int steps) {
   SyntheticSpec spec;
   spec.menu_steps = 3;
-  const auto process = taught_process(spec);
-  for (int i = 0; i < 12; ++i) {
+  auto process = taught_process(spec);
+  for (int i = 0; i < steps; ++i) {
     const ShapeKey shape{2 + i % 4, 50 + 9 * i};
     process->step(shape, process->budget_at(shape, 0.5));
   }
+  return process;
+}
+
+TEST(ModelView, ExplainsTheSelectiveModesOfAClass) {
+  const auto process = process_with_menus(12);
   const std::shared_ptr<Controller> here(&process->controller(), [](Controller*) {});
   const Bytes budget = process->budget_at({5, 180}, 0.5);
   const auto explanation = ModelView::of(here).explain("5x180", budget);
@@ -348,13 +354,7 @@ TEST(ModelView, ExplainsTheSelectiveModesOfAClass) {
 // What is settled in the process is settled to whoever reads its state, modes that no plan wanted
 // or not.
 TEST(ModelView, AStateSettlesWhatTheProcessSettles) {
-  SyntheticSpec spec;
-  spec.menu_steps = 3;
-  const auto process = taught_process(spec);
-  for (int i = 0; i < 20; ++i) {
-    const ShapeKey shape{2 + i % 4, 50 + 9 * i};
-    process->step(shape, process->budget_at(shape, 0.5));
-  }
+  const auto process = process_with_menus(20);
   const std::shared_ptr<Controller> here(&process->controller(), [](Controller*) {});
   const ModelView live = ModelView::of(here);
   const ModelView read = view_of(*process);

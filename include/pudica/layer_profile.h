@@ -36,6 +36,7 @@ std::string to_string(SegmentKind kind);
 struct SegmentKey {
   SegmentKind kind = SegmentKind::kForward;
   // Of a layer segment; for kGap and kEpilogue the gap's index, else 0: in steps of the first kind.
+  // Heads behind other `full` layers than the first that was measured have numbers of their own.
   std::uint16_t layer_class = 0;
   Mode mode;  // keep for segments without a mode
   // Bits that change what a segment allocates: see kLastOfClass and the rest.
@@ -81,6 +82,9 @@ struct SegmentKey {
   [[nodiscard]] std::uint16_t place() const {
     return is_of_kind() ? static_cast<std::uint16_t>(layer_class % kPlacesOfKind) : layer_class;
   }
+
+  // In a step whose gradients were there already.
+  [[nodiscard]] bool accumulates() const { return (variant & kGradientsPresent) != 0; }
 
   // The gap behind the last layer: the head until the forward returns, which the head's own segment
   // holds as well. Measured where outputs of the step before were freed there.

@@ -204,7 +204,9 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
   if (keep->variant != variant) {
     const auto mine = exact(Mode::full(), variant);
     const auto theirs = exact(Mode::full(), keep->variant);
-    if (mine && theirs && !is_drawn(*mine) && !is_drawn(*theirs)) {
+    // What one was seen to leave and what the other would at this shape are no difference.
+    const bool alike = mine && theirs && mine->fit == theirs->fit;
+    if (alike && !is_drawn(*mine) && !is_drawn(*theirs)) {
       bytes += mine->remaining_bytes() - theirs->remaining_bytes();
     } else if (mine && mine->fit && !is_drawn(*mine) &&
                (variant & SegmentKey::kFirstOfClass) != 0) {
@@ -218,16 +220,15 @@ std::optional<StoredEstimate> ClassModel::recompute(Mode mode) const {
   return store_.predict({SegmentKind::kRecompute, query_.layer_class, mode, 0}, query_.shape);
 }
 
-std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
-                              bool gradients_present, std::uint16_t layer_class,
-                              std::uint8_t variant) {
-  const ClassQuery query{shape, layer_class, gradients_present};
+std::int64_t released_in_head(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, const LayerRun& layer) {
+  const ClassQuery query{shape, layer.layer_class, gradients_present};
   const ClassModel classes(store, query);
-  const auto full = classes.best(Mode::full(), variant);
-  const auto keep = classes.best(Mode::keep(), variant);
-  if (!full || !keep) return 0;
-  const auto residue = classes.residue(full->variant);
-  return std::max<std::int64_t>(0, full->remaining_bytes() - residue.value_or(0));
+  const auto dropped = classes.best(layer.mode, layer.variant);
+  const auto keep = classes.best(Mode::keep(), layer.variant);
+  if (!dropped || !keep) return 0;
+  const auto residue = classes.residue(dropped->variant);
+  return std::max<std::int64_t>(0, dropped->remaining_bytes() - residue.value_or(0));
 }
 
 }  // namespace pudica

@@ -71,9 +71,8 @@ class ClassModel {
   const ClassQuery& query_;
 };
 
-// Bytes that one `full` layer of this class and variant frees in the head; 0 where unknown.
-std::int64_t released_by_full(const SegmentStore& store, const ShapeKey& shape,
-                              bool gradients_present, std::uint16_t layer_class,
-                              std::uint8_t variant);
+// Bytes that one layer that ran so frees in the head; 0 where unknown.
+std::int64_t released_in_head(const SegmentStore& store, const ShapeKey& shape,
+                              bool gradients_present, const LayerRun& layer);
 
 }  // namespace pudica

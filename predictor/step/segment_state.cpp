@@ -19,6 +19,25 @@ bool are_of_a_key(const std::array<int, 5>& part) {
          is_class(part[3]) && part[4] >= 0 && part[4] <= 255;
 }
 
+// Class and variant, and where it is told the mode, then how many. False: damage.
+bool read_dropped(std::istringstream& words, bool has_mode, DroppedLayers& dropped) {
+  int layer_class = 0;
+  int variant = 0;
+  int count = 0;
+  std::string name = to_string(Mode::full());
+  words >> layer_class >> variant;
+  if (has_mode) words >> name;
+  words >> count;
+  const auto mode = parse_mode(name);
+  if (!words || !mode || !is_class(layer_class) || variant < 0 || variant > 255 || count < 0 ||
+      count > kMostLayers) {
+    return false;
+  }
+  dropped[{static_cast<std::uint16_t>(layer_class), static_cast<std::uint8_t>(variant), *mode}] =
+      count;
+  return true;
+}
+
 }  // namespace
 
 std::string SegmentStore::serialize() const {
@@ -28,10 +47,14 @@ std::string SegmentStore::serialize() const {
         << static_cast<int>(key.mode.kind) << ' ' << key.mode.step << ' '
         << static_cast<int>(key.variant) << ' ' << shape.to_named_string() << '\n';
   }
-  for (std::size_t head = 0; head < head_full_.size(); ++head) {
-    for (const auto& [layer, count] : head_full_[head]) {
-      out << "head " << head << ' ' << layer.first << ' ' << static_cast<int>(layer.second) << ' '
-          << count << '\n';
+  for (std::size_t of = 0; of < heads_.size(); ++of) {
+    for (std::size_t number = 0; number < heads_[of].size(); ++number) {
+      out << "behind " << of << ' ' << number;
+      for (const auto& [layer, count] : heads_[of][number].dropped) {
+        out << ' ' << layer.layer_class << ' ' << static_cast<int>(layer.variant) << ' '
+            << to_string(layer.mode) << ' ' << count;
+      }
+      out << '\n';
     }
   }
   for (const std::uint16_t layer_class : refusing_) out << "refuses " << layer_class << '\n';
@@ -40,6 +63,29 @@ std::string SegmentStore::serialize() const {
   out << "times " << times.size() << '\n' << times << '\n';
   out << "predictor\n" << predictor_->serialize();
   return out.str();
+}
+
+// A head's number, and the layers that were not kept before it. False: damage.
+bool SegmentStore::restore_head(std::istringstream& words) {
+  std::size_t of = 0;
+  std::size_t number = 0;
+  if (!(words >> of >> number) || of >= heads_.size()) return false;
+  Heads& heads = heads_.at(of);
+  if (number != heads.size() || number >= kMostHeads) return false;
+  heads.push_back({{}, ++heads_measured_});
+  while (!(words >> std::ws).eof()) {
+    if (!read_dropped(words, /*has_mode=*/true, heads.back().dropped)) return false;
+  }
+  return true;
+}
+
+// Of versions that knew one head only, layers that ran `full` before it. False: damage.
+bool SegmentStore::restore_only_head(std::istringstream& words) {
+  std::size_t of = 0;
+  if (!(words >> of) || of >= heads_.size()) return false;
+  Heads& heads = heads_.at(of);
+  if (heads.empty()) heads.emplace_back();
+  return read_dropped(words, /*has_mode=*/false, heads.front().dropped);
 }
 
 // One line but the predictor's. False: damage.
@@ -60,18 +106,8 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
     only_shape_.insert_or_assign(key, *shape);
     return true;
   }
-  if (what == "head") {
-    std::array<int, 4> part{};
-    for (int& number : part) words >> number;
-    if (!words || part[0] < 0 || part[0] >= static_cast<int>(head_full_.size()) ||
-        !is_class(part[1]) || part[3] < 0 || part[3] > kMostLayers) {
-      return false;
-    }
-    head_full_.at(static_cast<std::size_t>(
-        part[0]))[{static_cast<std::uint16_t>(part[1]), static_cast<std::uint8_t>(part[2])}] =
-        part[3];
-    return true;
-  }
+  if (what == "behind") return restore_head(words);
+  if (what == "head") return restore_only_head(words);
   if (what == "pace") {
     std::string value;
     words >> value;
@@ -117,6 +153,12 @@ Result<void> SegmentStore::restore(const std::string& text) {
     auto done = fresh->restore(rest <= text.size() ? text.substr(rest) : std::string());
     if (!done) return done.error().with_context("learned state");
     predictor_ = std::move(fresh);
+    // Versions that knew one head only wrote no line of one that no layer had released bytes in.
+    for (const SegmentKey& key : predictor_->segments()) {
+      if (key.kind != SegmentKind::kHead || key.place() >= kMostHeads) continue;
+      Heads& heads = heads_.at(head_index(key.step_kind(), key.accumulates()));
+      if (heads.size() <= key.place()) heads.resize(key.place() + 1U);
+    }
     refresh_index();
     return {};
   }

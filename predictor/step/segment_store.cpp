@@ -9,17 +9,14 @@ namespace {
 // An optimizer that leaves bytes behind this often in a row does so always.
 constexpr std::int32_t kMaxSkippedOptimizers = 3;
 
-bool accumulating(const SegmentKey& key) {
-  return (key.variant & SegmentKey::kGradientsPresent) != 0;
-}
-
-FullLayers full_layers(const StepOutcome& outcome) {
-  FullLayers full;
+DroppedLayers dropped_layers(const StepOutcome& outcome) {
+  DroppedLayers dropped;
   for (const SegmentObservation& item : outcome.segments) {
-    if (item.key.kind != SegmentKind::kForward || item.key.mode != Mode::full()) continue;
-    ++full[{item.key.layer_class, item.key.variant}];
+    const SegmentKey& key = item.key;
+    if (key.kind != SegmentKind::kForward || key.mode == Mode::keep()) continue;
+    ++dropped[{key.layer_class, key.variant, key.mode}];
   }
-  return full;
+  return dropped;
 }
 
 // Of the step, which its segments are keyed by.
@@ -108,7 +105,7 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   ObserveReport report;
   const ShapeKey& shape = outcome.context.shape;
   const bool is_first = only_shape_.empty() && predictor_->segments().empty();
-  const FullLayers full = full_layers(outcome);
+  const DroppedLayers dropped = dropped_layers(outcome);
   std::vector<const SegmentObservation*> heads;
   for (const SegmentObservation& item : outcome.segments) {
     const SegmentKey key = normalized(item.key);
@@ -123,8 +120,9 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
   for (const SegmentObservation* item : heads) {
-    if (!wants_head(item->key, full, released)) continue;
-    take_observation(item->key, *item, shape, forget_above, report);
+    if (const auto key = place_of_head(item->key, dropped, released)) {
+      take_observation(*key, *item, shape, forget_above, report);
+    }
   }
   if (is_first) {
     const std::vector<SegmentKey> seen = predictor_->segments();
@@ -179,28 +177,65 @@ void SegmentStore::settle(const StepContext& next) {
   give(pending.key, pending.context.shape, pending.sample);
 }
 
-bool SegmentStore::wants_head(const SegmentKey& key, const FullLayers& full,
-                              const ReleasedBytes& released) {
-  FullLayers& recorded = head_full_[head_index(key.step_kind(), accumulating(key))];
-  const std::int64_t shapes = predictor_->distinct_shapes(key);
-  if (shapes == 0 || full == recorded) {
-    recorded = full;
-    return true;
-  }
-  const auto total = [&released](const FullLayers& layers) {
+SegmentKey SegmentStore::head_key(std::uint8_t step_kind, bool gradients_present,
+                                  std::size_t number) {
+  const std::uint8_t variant = gradients_present ? SegmentKey::kGradientsPresent : 0;
+  return SegmentKey{SegmentKind::kHead, static_cast<std::uint16_t>(number), Mode::keep(), variant}
+      .in_kind(step_kind);
+}
+
+std::optional<SegmentKey> SegmentStore::place_of_head(const SegmentKey& key,
+                                                      const DroppedLayers& dropped,
+                                                      const ReleasedBytes& released) {
+  const auto total = [&released](const DroppedLayers& layers) {
     std::int64_t bytes = 0;
-    for (const auto& [layer, count] : layers) bytes += count * released(layer.first, layer.second);
+    for (const auto& [layer, count] : layers) bytes += count * released(layer);
     return bytes;
   };
-  if (total(full) == total(recorded)) {
-    recorded = full;
-    return true;
+  const auto key_of = [&key](std::size_t number) {
+    return head_key(key.step_kind(), key.accumulates(), number);
+  };
+  Heads& heads = heads_[head_index(key.step_kind(), key.accumulates())];
+  const auto is_of_these = [&](const MeasuredHead& head) {
+    return head.dropped == dropped || total(head.dropped) == total(dropped);
+  };
+  bool suffices = false;
+  std::size_t number = 0;
+  for (; number < heads.size(); ++number) {
+    const std::int64_t shapes = predictor_->distinct_shapes(key_of(number));
+    suffices = suffices || shapes >= 2;
+    if (shapes == 0 || is_of_these(heads[number])) break;
   }
-  if (shapes >= 2) return false;
-  forget(key);
-  forget(early_free(key));
-  recorded = full;
-  return true;
+  if (number == heads.size()) {
+    if (suffices) return std::nullopt;
+    if (number < kMostHeads) {
+      heads.emplace_back();
+    } else {
+      const auto oldest = std::ranges::min_element(heads, {}, &MeasuredHead::latest);
+      number = static_cast<std::size_t>(oldest - heads.begin());
+      forget(key_of(number));
+      forget(early_free(key_of(number)));
+    }
+  }
+  heads[number] = {dropped, ++heads_measured_};
+  return key_of(number);
+}
+
+std::optional<SegmentStore::Head> SegmentStore::head(std::uint8_t step_kind, bool gradients_present,
+                                                     const ShapeKey& shape) const {
+  const Heads& heads = heads_[head_index(step_kind, gradients_present)];
+  std::optional<Head> best;
+  std::pair<int, std::uint64_t> most{0, 0};
+  for (std::size_t number = 0; number < heads.size(); ++number) {
+    const SegmentKey key = head_key(step_kind, gradients_present, number);
+    const auto known = predict(key, shape);
+    const int told = !known ? 0 : !known->fit ? 1 : known->estimate.identified ? 3 : 2;
+    const std::pair rank{told, heads[number].latest};
+    if (!known || (best && rank <= most)) continue;
+    best = Head{key, heads[number].dropped};
+    most = rank;
+  }
+  return best;
 }
 
 double SegmentStore::deviation(const SegmentKey& key, const ShapeKey& shape,
@@ -345,7 +380,7 @@ void SegmentStore::forget_kind(std::uint8_t step_kind) {
   for (const SegmentKey& key : predictor_->segments()) {
     if (key.is_of_kind() && key.step_kind() == step_kind) forget(key);
   }
-  for (const bool present : {false, true}) head_full_[head_index(step_kind, present)].clear();
+  for (const bool present : {false, true}) heads_[head_index(step_kind, present)].clear();
 }
 
 }  // namespace pudica

@@ -22,9 +22,17 @@
 
 namespace pudica {
 
-// The layers that ran `full` in a step, counted by class and variant (without the bit
-// kGradientsPresent): what the head's net bytes depend on.
-using FullLayers = std::map<std::pair<std::uint16_t, std::uint8_t>, std::int32_t>;
+// How a layer ran; the variant without the bit kGradientsPresent.
+struct LayerRun {
+  std::uint16_t layer_class = 0;
+  std::uint8_t variant = 0;
+  Mode mode;
+
+  auto operator<=>(const LayerRun&) const = default;
+};
+// The layers of a step that were not kept, counted: what they left for the head to free (casts of
+// weights, which autocast holds until it ends) its net bytes depend on.
+using DroppedLayers = std::map<LayerRun, std::int32_t>;
 
 // The key under which a segment is known: some differ in what they need not.
 SegmentKey normalized(SegmentKey key);
@@ -34,8 +42,8 @@ SegmentKey early_free(SegmentKey key);
 // What layers of a class hold of their output in a mode.
 SegmentKey held_output(std::uint16_t layer_class, Mode mode);
 
-// Bytes released in the head by one layer of a class and variant that ran `full`.
-using ReleasedBytes = std::function<std::int64_t(std::uint16_t, std::uint8_t)>;
+// Bytes released in the head by one layer that ran so.
+using ReleasedBytes = std::function<std::int64_t(const LayerRun&)>;
 
 // Not thread-safe: one owner thread.
 class SegmentStore {
@@ -44,10 +52,11 @@ class SegmentStore {
 
   explicit SegmentStore(PredictorFactory factory);
 
-  // Gives the predictor the segments of a recorded step, their keys as they are in its kind. A head
-  // is kept out when its set of `full` layers differs from the recorded one while such layers
-  // release bytes there. The optimizer's sample waits for settle(). `forget_above`: segments that
-  // deviate by more than this share are forgotten first (drift); 0: none.
+  // Gives the predictor the segments of a recorded step, their keys as they are in its kind. Heads
+  // behind other dropped layers are known apart where these release bytes in them, until one is
+  // known at two shapes: others are kept out then. The optimizer's sample waits for settle().
+  // `forget_above`: segments that deviate by more than this share are forgotten first (drift); 0:
+  // none.
   ObserveReport observe(const StepOutcome& outcome, double forget_above,
                         const ReleasedBytes& released);
 
@@ -83,11 +92,15 @@ class SegmentStore {
   [[nodiscard]] std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const {
     return predictor_->latest_shape(segment);
   }
-  // In which the head of a kind of step was measured.
-  [[nodiscard]] const FullLayers& head_full_layers(std::uint8_t step_kind,
-                                                   bool gradients_present) const {
-    return head_full_[head_index(step_kind, gradients_present)];
-  }
+  // A head as it was measured, and the layers before it that were not kept then.
+  struct Head {
+    SegmentKey key;
+    DroppedLayers dropped;
+  };
+  // Of those of a kind of step the one that tells most at a shape, the latest of such. nullopt:
+  // none was measured.
+  [[nodiscard]] std::optional<Head> head(std::uint8_t step_kind, bool gradients_present,
+                                         const ShapeKey& shape) const;
   // Whether a layer holds its output itself; false where nothing is known.
   [[nodiscard]] bool holds_output(std::uint16_t layer_class, Mode mode) const {
     return predictor_->distinct_shapes(held_output(layer_class, mode)) > 0;
@@ -128,7 +141,17 @@ class SegmentStore {
   static std::size_t head_index(std::uint8_t step_kind, bool gradients_present) {
     return 2U * step_kind + (gradients_present ? 1U : 0U);
   }
-  bool wants_head(const SegmentKey& key, const FullLayers& full, const ReleasedBytes& released);
+  // Of one kind of step, the key's place being the number; at most so many.
+  static constexpr std::size_t kMostHeads = 4;
+  struct MeasuredHead {
+    DroppedLayers dropped;
+    std::uint64_t latest = 0;  // the greater, the later
+  };
+  using Heads = std::vector<MeasuredHead>;
+  static SegmentKey head_key(std::uint8_t step_kind, bool gradients_present, std::size_t number);
+  // Under which a head behind these layers is known from now on; nullopt: it is not wanted.
+  std::optional<SegmentKey> place_of_head(const SegmentKey& key, const DroppedLayers& dropped,
+                                          const ReleasedBytes& released);
   void note_refusal(const SegmentObservation& item, const Plan* plan);
   // Times (segment_times.cpp).
   struct Together;
@@ -139,6 +162,8 @@ class SegmentStore {
   void take_observation(const SegmentKey& key, const SegmentObservation& item,
                         const ShapeKey& shape, double forget_above, ObserveReport& report);
   Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);
+  bool restore_head(std::istringstream& words);
+  bool restore_only_head(std::istringstream& words);
   bool restore_line(const std::string& what, std::istringstream& words);
   [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
   [[nodiscard]] bool shows_that_first_was_once(const SegmentKey& key, const ShapeKey& shape,
@@ -153,7 +178,8 @@ class SegmentStore {
   RelativeTimes relative_times_;
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
   std::set<SegmentKey> of_first_step_;         // of the process, and not forgotten since
-  std::array<FullLayers, 2 * SegmentKey::kMostKinds> head_full_;
+  std::array<Heads, 2 * SegmentKey::kMostKinds> heads_;
+  std::uint64_t heads_measured_ = 0;
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;
   std::int32_t skipped_optimizers_ = 0;  // in a row

@@ -105,7 +105,7 @@ void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
   }
   std::map<std::pair<std::uint64_t, SegmentKey>, Together> segments;
   for (const SegmentTime& time : times) {
-    const SegmentKey key = normalized(time.key);
+    const SegmentKey key = normalized(time.key);  // a head's: of the first of them
     if (predictor_->distinct_shapes(key) == 0) continue;
     const auto forward = forwards.find({time.step, key.layer_class});
     segments[{time.step, key}].add(time.seconds,

@@ -23,11 +23,9 @@ void StepLearner::settle(const StepContext& next) { store_->settle(next); }
 
 ObserveReport StepLearner::observe(const StepOutcome& outcome, double forget_above) {
   const StepContext& context = outcome.context;
-  return store_->observe(outcome, forget_above,
-                         [&](std::uint16_t layer_class, std::uint8_t variant) {
-                           return released_by_full(*store_, context.shape,
-                                                   context.gradients_present, layer_class, variant);
-                         });
+  return store_->observe(outcome, forget_above, [&](const LayerRun& layer) {
+    return released_in_head(*store_, context.shape, context.gradients_present, layer);
+  });
 }
 
 void StepLearner::observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,

@@ -136,35 +136,39 @@ class Builder {
   }
 
   Result<void> add_head() {
-    bool as_asked = true;
-    const auto head = step_segment(SegmentKind::kHead, as_asked);
+    bool present = request_.gradients_present;
+    auto head = store_.head(request_.step_kind, present, request_.shape);
+    const bool as_asked = head.has_value();
     if (!head) {
+      present = !present;
+      head = store_.head(request_.step_kind, present, request_.shape);
+    }
+    const auto known = head ? store_.predict(head->key, request_.shape) : std::nullopt;
+    if (!known) {
       return Error{
           ErrorCode::kUnavailable,
           "not measured yet: " + to_string(SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0})};
     }
-    // The head was measured in steps in which some layers ran `full`: what those released in it
+    use(known->estimate.identified && as_asked, known->fit && as_asked);
+    model_.point.step_seconds += known->estimate.seconds;
+    // The head was measured in steps in which some layers were not kept: what those released in it
     // belongs to the plan, not to the head.
-    const bool present = request_.gradients_present == as_asked;
     std::int64_t released = 0;
-    for (const auto& [layer, count] : store_.head_full_layers(request_.step_kind, present)) {
-      released += count * released_by_full(store_, request_.shape, request_.gradients_present,
-                                           layer.first, layer.second);
+    for (const auto& [layer, count] : head->dropped) {
+      released +=
+          count * released_in_head(store_, request_.shape, request_.gradients_present, layer);
     }
-    const SegmentEstimate& estimate = head->estimate;
+    const SegmentEstimate& estimate = known->estimate;
     model_.point.head_net_bytes = estimate.net_bytes + released;
     model_.point.head_peak_bytes = estimate.peak_bytes;
     model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;
     model_.upper.head_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
-    note_early_head(as_asked);
+    note_early_head(head->key);
     add_return();
     return {};
   }
 
-  void note_early_head(bool as_asked) {
-    SegmentKey key = SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0}.in_kind(request_.step_kind);
-    const bool present = request_.gradients_present == as_asked;
-    if (present) key.variant = SegmentKey::kGradientsPresent;
+  void note_early_head(const SegmentKey& key) {
     const auto early = store_.predict(early_free(key), request_.shape);
     if (!early) return;
     const auto take = [](StepCosts& costs, std::int64_t early_bytes) {

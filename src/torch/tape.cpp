@@ -191,12 +191,15 @@ void Tape::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
     check_writes(entry);
   }
-  const RandomMark before = RandomMark::now(device_);
+  std::optional<RandomMark> before;
+  if (timed_ || facts.may_draw.load(std::memory_order_relaxed)) before = RandomMark::now(device_);
   const double seconds = run_now(op, keys, stack);
   Entry& entry = entries_[index(number)];
   entry.seconds = seconds;
   total_seconds_ += seconds;
-  entry.random = random || !(before == RandomMark::now(device_));
+  const bool drew = before && *before != RandomMark::now(device_);
+  if (drew) facts.may_draw.store(true, std::memory_order_relaxed);
+  entry.random = random || drew;
   bool matters = false;
   for (const Reference& reference : entry.references) {
     if (!reference.written) continue;

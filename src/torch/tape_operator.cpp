@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include <ATen/core/enum_tag.h>
+
 namespace pudica::hooks {
 namespace {
 
@@ -26,9 +28,9 @@ bool makes_truth_values(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
-OperatorFacts read_facts(const c10::FunctionSchema& schema) {
+void read_facts(const c10::OperatorHandle& op, OperatorFacts& facts) {
   constexpr std::string_view kOwn = "aten::";
-  OperatorFacts facts;
+  const c10::FunctionSchema& schema = op.schema();
   facts.arguments = schema.arguments().size();
   for (const c10::Argument& argument : schema.arguments()) {
     const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
@@ -50,7 +52,7 @@ OperatorFacts read_facts(const c10::FunctionSchema& schema) {
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr) facts.only_views = false;
   }
-  return facts;
+  facts.may_draw = facts.foreign || op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
 // Facts by the address of the schema. Leaked: operators may run until the process ends.
@@ -105,7 +107,11 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   watch_removals();  // takes the dispatcher's lock, under which the listener takes ours
   const std::lock_guard lock(all.mutex);
   auto& facts = all.facts[key];
-  if (!facts) facts = std::make_unique<const OperatorFacts>(read_facts(op.schema()));
+  if (!facts) {
+    auto fresh = std::make_unique<OperatorFacts>();
+    read_facts(op, *fresh);
+    facts = std::move(fresh);
+  }
   seen.emplace(key, facts.get());
   return *facts;
 }

@@ -1,6 +1,7 @@
 // What the tape must know of an operator, read once from its schema.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,10 @@ struct OperatorFacts {
   bool makes_truth_values = false;  // bools that it makes of other types are bytes of 0 and 1
   bool foreign = false;             // not torch's own: its schema is not relied on
   bool not_repeatable = false;      // never run again: not aten, storage changers, hidden writers
+  // It may draw random numbers: as torch tags it, or as it was seen to. Of others it is not looked
+  // whether they did, but where calls are searched for a menu: reading generators around each
+  // operator is a good part of what a taped forward costs.
+  mutable std::atomic<bool> may_draw{false};
 };
 
 // Valid until the process ends. Thread-safe.

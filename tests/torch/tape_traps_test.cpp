@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
 
 #include "torch/asking_twice.h"
 #include "torch/frame.h"
@@ -233,6 +234,37 @@ TEST(TapeTraps, TruthValuesAreKnownByTheOperatorThatMadeThem) {
     return made;
   };
   EXPECT_EQ(contents_of(written_as_bytes), any);
+}
+
+// One of torch's own that says nothing of drawing; a stand-in, as it has none.
+at::Tensor shaken(const at::Tensor& x) { return x + at::rand_like(x); }
+TORCH_LIBRARY_FRAGMENT(aten, library) { library.def("pudica_test_shaken(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("pudica_test_shaken", shaken); }
+
+// Generators are read around operators that torch tags. What draws all the same is seen where a
+// call is searched, and known from then on.
+TEST(TapeTraps, WhatDrawsIsKnownByItsTagOrAsItWasSeenTo) {
+  if (!hooks::tape_available()) GTEST_SKIP() << "operators do not reach the tape here";
+  const at::Tensor x = at::randn({4, 9});
+  const auto draws = [](bool timed, const std::function<at::Tensor()>& run) {
+    hooks::Tape tape(at::kCPU, timed);
+    {
+      const hooks::TapeGuard guard(&tape);
+      run();
+    }
+    return tape.entries().back().random;
+  };
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("aten::pudica_test_shaken", "")
+                      .typed<at::Tensor(const at::Tensor&)>();
+  const auto untagged = [&] { return op.call(x); };
+  for (const bool timed : {false, true}) {
+    EXPECT_TRUE(draws(timed, [&] { return at::bernoulli(x.abs().clamp(0, 1)); }));
+    EXPECT_TRUE(draws(timed, [&] { return std::get<0>(at::native_dropout(x, 0.1, true)); }));
+    EXPECT_FALSE(draws(timed, [&] { return x.mul(2); }));
+  }
+  EXPECT_TRUE(draws(/*timed=*/true, untagged));
+  EXPECT_TRUE(draws(/*timed=*/false, untagged));
 }
 
 // Noise that is one number while the layer is looked at (a gate that is still shut) has more values

@@ -45,7 +45,7 @@ void teach(SegmentStore& store, const ShapeKey& shape, Mode mode, std::uint8_t v
            aside),
       call(SegmentKind::kBackward, mode, variant,
            kept ? std::vector{kGradients, -first, -second} : std::vector{kGradients, -output}, 0)};
-  store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return 0; });
+  store.observe(outcome, 0, [](const LayerRun&) { return 0; });
 }
 
 SegmentStore empty_store() {
@@ -103,7 +103,7 @@ void teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_t varian
   outcome.segments = {call(SegmentKind::kForward, Mode::keep(), variant, {held(shape)}, 0),
                       call(SegmentKind::kBackward, Mode::keep(), variant,
                            {kGradients, tiles, -tiles, left - held(shape)}, 0)};
-  store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return 0; });
+  store.observe(outcome, 0, [](const LayerRun&) { return 0; });
 }
 
 // The last layer of a decoder is the first to make the gradient of what the encoder made: what its
@@ -172,7 +172,7 @@ TEST(ClassModel, WhatIsKeptAndWhatIsRecomputedMayBeTwoVariants) {
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0),
                         call(SegmentKind::kRecompute, Mode::full(), 0, {held(shape) / 2}, 0)};
-    store.observe(outcome, 0, [](std::uint16_t, std::uint8_t) { return 0; });
+    store.observe(outcome, 0, [](const LayerRun&) { return 0; });
   }
   teach(store, kShapes[0], Mode::full(), 0, 0);
   teach(store, kShapes[0], Mode::keep(), last, 0);
@@ -188,6 +188,33 @@ TEST(ClassModel, WhatIsKeptAndWhatIsRecomputedMayBeTwoVariants) {
     EXPECT_EQ(keep->remaining_bytes(), kGradients);
     EXPECT_EQ(classes.residue(variant), kGradients);
   }
+}
+
+// Casts of weights, which the head frees, are as many at any shape: where only one of two variants
+// was run again at this shape, what the other left at another is no measure.
+TEST(ClassModel, NoDifferenceIsTakenBetweenTwoShapes) {
+  SegmentStore store = empty_store();
+  const std::uint8_t last = SegmentKey::kLastOfClass;
+  constexpr std::int64_t kCasts = 300000;
+  const ShapeKey once{8, 64, 64};
+  const ShapeKey asked{8, 48, 48};
+  const auto ran = [&](const ShapeKey& shape, Mode mode, std::uint8_t variant) {
+    const std::int64_t left = mode == Mode::keep() ? held(shape) : kCasts;
+    const std::int64_t behind = mode == Mode::keep() ? kGradients - left : kGradients;
+    StepOutcome outcome;
+    outcome.context.shape = shape;
+    outcome.segments = {call(SegmentKind::kForward, mode, variant, {left}, 0),
+                        call(SegmentKind::kBackward, mode, variant, {behind}, 0)};
+    store.observe(outcome, 0, [](const LayerRun&) { return 0; });
+  };
+  for (const Mode mode : {Mode::keep(), Mode::full()}) {
+    ran(once, mode, 0);
+    ran(once, mode, last);
+    ran(asked, mode, 0);
+  }
+  const ClassQuery query{asked, 0, false, false};
+  EXPECT_EQ(ClassModel(store, query).residue(last), kGradients);
+  EXPECT_EQ(released_in_head(store, asked, false, {0, last, Mode::full()}), kCasts);
 }
 
 }  // namespace

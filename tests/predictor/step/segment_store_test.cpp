@@ -11,7 +11,7 @@ SegmentStore fake_store() {
   return SegmentStore([] { return std::make_unique<FakePredictor>(); });
 }
 
-std::int64_t nothing_released(std::uint16_t, std::uint8_t) { return 0; }
+std::int64_t nothing_released(const LayerRun&) { return 0; }
 
 StepOutcome outcome_of(const ShapeKey& shape, SegmentKey key, std::int64_t net, std::int64_t peak) {
   StepOutcome outcome;
@@ -78,7 +78,6 @@ TEST(SegmentStore, AGapThatWasFilledOnceIsEmptyAgain) {
   EXPECT_EQ(again->estimate.peak_upper_bytes, 0);
 }
 
-// Heads of steps with other `full` layers would contradict each other where these release bytes.
 // What disturbs the machine in a step disturbs all of its layers: they are no two samples.
 // A library's workspace, made in the first layer that needs it.
 TEST(SegmentStore, WhatTheFirstStepMadeOnceIsNotExpectedAgain) {
@@ -112,25 +111,100 @@ TEST(SegmentStore, LayersOfOneStepAreOneSampleOfTheirTime) {
   EXPECT_EQ(store.predictor().predict(kForward, {1, 8})->seconds, 4);
 }
 
-TEST(SegmentStore, KeepsHeadsOfOnePlanWhenLayersReleaseBytesInThem) {
-  const auto release = [](std::uint16_t, std::uint8_t) { return std::int64_t{10}; };
-  const SegmentKey full{SegmentKind::kForward, 0, Mode::full(), 0};
-  const auto head_with = [&](const ShapeKey& shape, int full_layers) {
-    StepOutcome outcome = outcome_of(shape, kHead, 100 - 10 * full_layers, 120);
+// Heads of steps with other `full` layers would contradict each other where these release bytes.
+class HeadsThatRelease : public ::testing::Test {
+ protected:
+  static std::int64_t release(const LayerRun&) { return 10; }
+
+  static StepOutcome head_with(const ShapeKey& shape, int full_layers) {
+    const SegmentKey full{SegmentKind::kForward, 0, Mode::full(), 0};
+    const std::int64_t held = 100 * shape[1];
+    StepOutcome outcome = outcome_of(shape, kHead, held - 10 * full_layers, held + 20);
     for (int i = 0; i < full_layers; ++i) outcome.segments.push_back({full, i, {{}, 5, 9, 0}});
     return outcome;
-  };
-  SegmentStore store = fake_store();
-  store.observe(head_with({1, 8}, 3), 0, release);
-  EXPECT_EQ(store.head_full_layers(0, false).begin()->second, 3);
-  store.observe(head_with({1, 9}, 1), 0, release);
-  EXPECT_EQ(store.distinct_shapes(kHead), 1) << "one sample only: the new one is as good";
-  EXPECT_EQ(store.head_full_layers(0, false).begin()->second, 1);
-  store.observe(head_with({1, 10}, 1), 0, release);
-  store.observe(head_with({1, 11}, 2), 0, release);
-  EXPECT_EQ(store.distinct_shapes(kHead), 2);
-  store.observe(head_with({1, 11}, 2), 0, nothing_released);
-  EXPECT_EQ(store.distinct_shapes(kHead), 3);
+  }
+
+  static std::int32_t full_layers(const SegmentStore::Head& head) {
+    return head.dropped.empty() ? 0 : head.dropped.begin()->second;
+  }
+
+  // Of the head that is believed at a shape, the bytes that it leaves without what `full` layers
+  // release; -1: none is known there, or only what it was at another shape.
+  static std::int64_t left_at(const SegmentStore& store, const ShapeKey& shape) {
+    const auto head = store.head(0, false, shape);
+    const auto known = head ? store.predict(head->key, shape) : std::nullopt;
+    return known && known->fit ? known->estimate.net_bytes + 10 * full_layers(*head) : -1;
+  }
+
+  SegmentStore store_ = fake_store();
+};
+
+TEST_F(HeadsThatRelease, AreKnownApartUntilOneIsKnownAtTwoShapes) {
+  store_.observe(head_with({1, 8}, 3), 0, &release);
+  store_.observe(head_with({1, 9}, 1), 0, &release);
+  EXPECT_EQ(left_at(store_, {1, 8}), 800);
+  EXPECT_EQ(left_at(store_, {1, 9}), 900);
+  store_.observe(head_with({1, 10}, 1), 0, &release);
+  store_.observe(head_with({1, 11}, 2), 0, &release);
+  EXPECT_EQ(left_at(store_, {1, 11}), -1) << "another would contradict the one that is known";
+  EXPECT_EQ(left_at(store_, {1, 8}), 800) << "the first is not forgotten";
+  store_.observe(head_with({1, 11}, 2), 0, nothing_released);
+  EXPECT_NE(left_at(store_, {1, 11}), -1) << "they are alike where nothing is released";
+}
+
+TEST_F(HeadsThatRelease, AreBelievedAsTheyWereLast) {
+  store_.observe(head_with({1, 8}, 3), 0, &release);
+  store_.observe(head_with({1, 8}, 1), 0, &release);
+  EXPECT_EQ(full_layers(*store_.head(0, false, {1, 8})), 1);
+  store_.observe(head_with({1, 8}, 3), 0, &release);
+  EXPECT_EQ(full_layers(*store_.head(0, false, {1, 8})), 3);
+}
+
+// What a selective mode drops of them (autocast's casts of weights) is freed there as well.
+TEST_F(HeadsThatRelease, AreKnownByEveryModeThatDrops) {
+  StepOutcome outcome = head_with({1, 8}, 1);
+  outcome.segments.push_back({{SegmentKind::kForward, 0, Mode::selective(2), 0}, 1, {{}, 5, 9, 0}});
+  store_.observe(outcome, 0, &release);
+  const DroppedLayers expected{{{0, 0, Mode::full()}, 1}, {{0, 0, Mode::selective(2)}, 1}};
+  EXPECT_EQ(store_.head(0, false, {1, 8})->dropped, expected);
+}
+
+TEST_F(HeadsThatRelease, AreFewAndTheOldestMakesRoom) {
+  for (int layers = 0; layers < 5; ++layers) {
+    store_.observe(head_with({1, 8 + layers}, layers), 0, &release);
+  }
+  EXPECT_EQ(left_at(store_, {1, 8}), -1);
+  for (int layers = 1; layers < 5; ++layers) {
+    EXPECT_EQ(left_at(store_, {1, 8 + layers}), 100 * (8 + layers)) << layers;
+  }
+}
+
+TEST_F(HeadsThatRelease, SurviveARestart) {
+  const auto fresh = [] { return SegmentStore([] { return make_online_predictor({}); }); };
+  SegmentStore before = fresh();
+  before.observe(head_with({1, 8}, 3), 0, &release);
+  before.observe(head_with({1, 9}, 0), 0, &release);
+  SegmentStore after = fresh();
+  ASSERT_TRUE(after.restore(before.serialize()).has_value());
+  EXPECT_EQ(left_at(after, {1, 8}), 800);
+  EXPECT_EQ(left_at(after, {1, 9}), 900);
+  // As versions wrote it that knew one head.
+  SegmentStore only = fresh();
+  only.observe(head_with({1, 8}, 3), 0, &release);
+  std::string old = only.serialize();
+  const std::string line = "behind 0 0 0 0 full 3";
+  ASSERT_NE(old.find(line), std::string::npos);
+  old.replace(old.find(line), line.size(), "head 0 0 0 3");
+  SegmentStore from_old = fresh();
+  ASSERT_TRUE(from_old.restore(old).has_value());
+  EXPECT_EQ(left_at(from_old, {1, 8}), 800);
+  for (const char* damaged :
+       {"behind 99 0", "behind 0 7", "behind 0 0 1", "behind 0 1", "behind 0 0 1 2 strange 1",
+        "behind 0 0 -1 2 full 1", "head 99 0 0 1", "head 0 0 0"}) {
+    SegmentStore none = fresh();
+    EXPECT_FALSE(none.restore(std::string(damaged) + "\n" + before.serialize()).has_value())
+        << damaged;
+  }
 }
 
 TEST(SegmentStore, ForgetsWhatDeviatesOnlyWhenAsked) {

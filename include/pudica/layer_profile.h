@@ -36,7 +36,7 @@ std::string to_string(SegmentKind kind);
 struct SegmentKey {
   SegmentKind kind = SegmentKind::kForward;
   // Of a layer segment; for kGap and kEpilogue the gap's index, else 0: in steps of the first kind.
-  // Heads behind other `full` layers than the first that was measured have numbers of their own.
+  // Of kHead a number: heads behind other dropped layers (SegmentStore::Head) are known apart.
   std::uint16_t layer_class = 0;
   Mode mode;  // keep for segments without a mode
   // Bits that change what a segment allocates: see kLastOfClass and the rest.

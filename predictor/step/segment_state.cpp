@@ -1,4 +1,5 @@
 // The segment store as text, and back.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <sstream>
@@ -49,7 +50,7 @@ std::string SegmentStore::serialize() const {
   }
   for (std::size_t of = 0; of < heads_.size(); ++of) {
     for (std::size_t number = 0; number < heads_[of].size(); ++number) {
-      out << "behind " << of << ' ' << number;
+      out << "behind " << of << ' ' << number << ' ' << heads_[of][number].latest;
       for (const auto& [layer, count] : heads_[of][number].dropped) {
         out << ' ' << layer.layer_class << ' ' << static_cast<int>(layer.variant) << ' '
             << to_string(layer.mode) << ' ' << count;
@@ -65,14 +66,16 @@ std::string SegmentStore::serialize() const {
   return out.str();
 }
 
-// A head's number, and the layers that were not kept before it. False: damage.
+// A head's number, how late it was, and the layers that were not kept before it. False: damage.
 bool SegmentStore::restore_head(std::istringstream& words) {
   std::size_t of = 0;
   std::size_t number = 0;
-  if (!(words >> of >> number) || of >= heads_.size()) return false;
+  std::uint64_t latest = 0;
+  if (!(words >> of >> number >> latest) || of >= heads_.size()) return false;
   Heads& heads = heads_.at(of);
   if (number != heads.size() || number >= kMostHeads) return false;
-  heads.push_back({{}, ++heads_measured_});
+  heads.push_back({{}, latest});
+  heads_measured_ = std::max(heads_measured_, latest);
   while (!(words >> std::ws).eof()) {
     if (!read_dropped(words, /*has_mode=*/true, heads.back().dropped)) return false;
   }

@@ -120,7 +120,8 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
   for (const SegmentObservation* item : heads) {
-    if (const auto key = place_of_head(item->key, dropped, released)) {
+    const std::int64_t net = (item->behind_holder ? *item->behind_holder : item->sample).net_bytes;
+    if (const auto key = place_of_head({item->key, shape, net, dropped}, released)) {
       take_observation(*key, *item, shape, forget_above, report);
     }
   }
@@ -175,67 +176,6 @@ void SegmentStore::settle(const StepContext& next) {
     if (peak < predicted / 2 || predicted < peak / 2) forget(pending.key);
   }
   give(pending.key, pending.context.shape, pending.sample);
-}
-
-SegmentKey SegmentStore::head_key(std::uint8_t step_kind, bool gradients_present,
-                                  std::size_t number) {
-  const std::uint8_t variant = gradients_present ? SegmentKey::kGradientsPresent : 0;
-  return SegmentKey{SegmentKind::kHead, static_cast<std::uint16_t>(number), Mode::keep(), variant}
-      .in_kind(step_kind);
-}
-
-std::optional<SegmentKey> SegmentStore::place_of_head(const SegmentKey& key,
-                                                      const DroppedLayers& dropped,
-                                                      const ReleasedBytes& released) {
-  const auto total = [&released](const DroppedLayers& layers) {
-    std::int64_t bytes = 0;
-    for (const auto& [layer, count] : layers) bytes += count * released(layer);
-    return bytes;
-  };
-  const auto key_of = [&key](std::size_t number) {
-    return head_key(key.step_kind(), key.accumulates(), number);
-  };
-  Heads& heads = heads_[head_index(key.step_kind(), key.accumulates())];
-  const auto is_of_these = [&](const MeasuredHead& head) {
-    return head.dropped == dropped || total(head.dropped) == total(dropped);
-  };
-  bool suffices = false;
-  std::size_t number = 0;
-  for (; number < heads.size(); ++number) {
-    const std::int64_t shapes = predictor_->distinct_shapes(key_of(number));
-    suffices = suffices || shapes >= 2;
-    if (shapes == 0 || is_of_these(heads[number])) break;
-  }
-  if (number == heads.size()) {
-    if (suffices) return std::nullopt;
-    if (number < kMostHeads) {
-      heads.emplace_back();
-    } else {
-      const auto oldest = std::ranges::min_element(heads, {}, &MeasuredHead::latest);
-      number = static_cast<std::size_t>(oldest - heads.begin());
-      forget(key_of(number));
-      forget(early_free(key_of(number)));
-    }
-  }
-  heads[number] = {dropped, ++heads_measured_};
-  return key_of(number);
-}
-
-std::optional<SegmentStore::Head> SegmentStore::head(std::uint8_t step_kind, bool gradients_present,
-                                                     const ShapeKey& shape) const {
-  const Heads& heads = heads_[head_index(step_kind, gradients_present)];
-  std::optional<Head> best;
-  std::pair<int, std::uint64_t> most{0, 0};
-  for (std::size_t number = 0; number < heads.size(); ++number) {
-    const SegmentKey key = head_key(step_kind, gradients_present, number);
-    const auto known = predict(key, shape);
-    const int told = !known ? 0 : !known->fit ? 1 : known->estimate.identified ? 3 : 2;
-    const std::pair rank{told, heads[number].latest};
-    if (!known || (best && rank <= most)) continue;
-    best = Head{key, heads[number].dropped};
-    most = rank;
-  }
-  return best;
 }
 
 double SegmentStore::deviation(const SegmentKey& key, const ShapeKey& shape,
@@ -342,7 +282,9 @@ void SegmentStore::refresh_index() {
   for (auto& [layer_class, modes] : modes_) std::ranges::sort(modes);
 }
 
-void SegmentStore::forget_class(std::uint16_t layer_class) {
+void SegmentStore::forget_class(std::uint16_t layer_class, const ReleasedBytes& released) {
+  forget_heads_behind(
+      [layer_class](const LayerRun& layer) { return layer.layer_class == layer_class; }, released);
   for (const SegmentKey& key : predictor_->segments()) {
     const bool of_layer = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kBackward ||
                           key.kind == SegmentKind::kRecompute ||
@@ -360,7 +302,11 @@ void SegmentStore::forget_backwards(std::uint16_t layer_class) {
   }
 }
 
-void SegmentStore::forget_selective(std::uint16_t layer_class) {
+void SegmentStore::forget_selective(std::uint16_t layer_class, const ReleasedBytes& released) {
+  const auto goes = [layer_class](const LayerRun& layer) {
+    return layer.layer_class == layer_class && layer.mode.kind == Mode::Kind::kSelective;
+  };
+  forget_heads_behind(goes, released);
   for (const SegmentKey& key : predictor_->segments()) {
     const bool of_class = key.layer_class == layer_class && key.kind != SegmentKind::kGap;
     if (of_class && key.mode.kind == Mode::Kind::kSelective) forget(key);

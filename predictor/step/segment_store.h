@@ -42,8 +42,9 @@ SegmentKey early_free(SegmentKey key);
 // What layers of a class hold of their output in a mode.
 SegmentKey held_output(std::uint16_t layer_class, Mode mode);
 
-// Bytes released in the head by one layer that ran so.
-using ReleasedBytes = std::function<std::int64_t(const LayerRun&)>;
+// Bytes released in the head by one layer that ran so, at a shape, with gradients there already or
+// not; 0 where unknown.
+using ReleasedBytes = std::function<std::int64_t(const ShapeKey&, bool, const LayerRun&)>;
 
 // Not thread-safe: one owner thread.
 class SegmentStore {
@@ -110,11 +111,12 @@ class SegmentStore {
     return refusing_.contains(layer_class);
   }
 
-  void forget_class(std::uint16_t layer_class);
+  // Heads that hang on what its layers released go with it (`released` is asked before).
+  void forget_class(std::uint16_t layer_class, const ReleasedBytes& released);
   // What its layers need in the backward.
   void forget_backwards(std::uint16_t layer_class);
-  // The selective modes of a class: its menu changed.
-  void forget_selective(std::uint16_t layer_class);
+  // The selective modes of a class: its menu changed. Heads likewise.
+  void forget_selective(std::uint16_t layer_class, const ReleasedBytes& released);
   // Gaps of a kind of step, of this index and above: the layers around them changed.
   void forget_gaps_from(std::uint8_t step_kind, std::size_t index);
   // All that stands between the layers of a kind of step.
@@ -123,7 +125,7 @@ class SegmentStore {
   [[nodiscard]] const Predictor& predictor() const { return *predictor_; }
   // Rises whenever a prediction may have changed.
   [[nodiscard]] std::uint64_t version() const {
-    return predictor_->version() + relative_times_.version();
+    return predictor_->version() + relative_times_.version() + heads_changed_;
   }
 
   // Lines of text, and back into a fresh store. Errors: kCorrupt.
@@ -141,17 +143,32 @@ class SegmentStore {
   static std::size_t head_index(std::uint8_t step_kind, bool gradients_present) {
     return 2U * step_kind + (gradients_present ? 1U : 0U);
   }
-  // Of one kind of step, the key's place being the number; at most so many.
+  // Heads (segment_heads.cpp): of one kind of step at most so many, the key's place being the
+  // number.
   static constexpr std::size_t kMostHeads = 4;
   struct MeasuredHead {
     DroppedLayers dropped;
     std::uint64_t latest = 0;  // the greater, the later
   };
   using Heads = std::vector<MeasuredHead>;
+  // A head that was measured just now.
+  struct FreshHead {
+    SegmentKey key;
+    const ShapeKey& shape;
+    std::int64_t net_bytes = 0;
+    const DroppedLayers& dropped;
+  };
   static SegmentKey head_key(std::uint8_t step_kind, bool gradients_present, std::size_t number);
-  // Under which a head behind these layers is known from now on; nullopt: it is not wanted.
-  std::optional<SegmentKey> place_of_head(const SegmentKey& key, const DroppedLayers& dropped,
-                                          const ReleasedBytes& released);
+  // Under which it is known from now on; nullopt: it is not wanted.
+  std::optional<SegmentKey> place_of_head(const FreshHead& fresh, const ReleasedBytes& released);
+  [[nodiscard]] std::optional<std::size_t> head_alike(const FreshHead& fresh,
+                                                      const ReleasedBytes& released) const;
+  std::optional<std::size_t> room_for_head(const FreshHead& fresh);
+  void forget_outdated_heads(const FreshHead& fresh, std::optional<std::size_t> alike,
+                             const ReleasedBytes& released);
+  void forget_head(const SegmentKey& key);
+  void forget_heads_behind(const std::function<bool(const LayerRun&)>& goes,
+                           const ReleasedBytes& released);
   void note_refusal(const SegmentObservation& item, const Plan* plan);
   // Times (segment_times.cpp).
   struct Together;
@@ -180,6 +197,7 @@ class SegmentStore {
   std::set<SegmentKey> of_first_step_;         // of the process, and not forgotten since
   std::array<Heads, 2 * SegmentKey::kMostKinds> heads_;
   std::uint64_t heads_measured_ = 0;
+  std::uint64_t heads_changed_ = 0;  // what head() gives, beside predictions
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;
   std::int32_t skipped_optimizers_ = 0;  // in a row

@@ -45,7 +45,7 @@ void teach(SegmentStore& store, const ShapeKey& shape, Mode mode, std::uint8_t v
            aside),
       call(SegmentKind::kBackward, mode, variant,
            kept ? std::vector{kGradients, -first, -second} : std::vector{kGradients, -output}, 0)};
-  store.observe(outcome, 0, [](const LayerRun&) { return 0; });
+  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
 }
 
 SegmentStore empty_store() {
@@ -103,7 +103,7 @@ void teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_t varian
   outcome.segments = {call(SegmentKind::kForward, Mode::keep(), variant, {held(shape)}, 0),
                       call(SegmentKind::kBackward, Mode::keep(), variant,
                            {kGradients, tiles, -tiles, left - held(shape)}, 0)};
-  store.observe(outcome, 0, [](const LayerRun&) { return 0; });
+  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
 }
 
 // The last layer of a decoder is the first to make the gradient of what the encoder made: what its
@@ -172,7 +172,7 @@ TEST(ClassModel, WhatIsKeptAndWhatIsRecomputedMayBeTwoVariants) {
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0),
                         call(SegmentKind::kRecompute, Mode::full(), 0, {held(shape) / 2}, 0)};
-    store.observe(outcome, 0, [](const LayerRun&) { return 0; });
+    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
   }
   teach(store, kShapes[0], Mode::full(), 0, 0);
   teach(store, kShapes[0], Mode::keep(), last, 0);
@@ -205,7 +205,7 @@ TEST(ClassModel, NoDifferenceIsTakenBetweenTwoShapes) {
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, mode, variant, {left}, 0),
                         call(SegmentKind::kBackward, mode, variant, {behind}, 0)};
-    store.observe(outcome, 0, [](const LayerRun&) { return 0; });
+    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
   };
   for (const Mode mode : {Mode::keep(), Mode::full()}) {
     ran(once, mode, 0);

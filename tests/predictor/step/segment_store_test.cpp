@@ -11,7 +11,7 @@ SegmentStore fake_store() {
   return SegmentStore([] { return std::make_unique<FakePredictor>(); });
 }
 
-std::int64_t nothing_released(const LayerRun&) { return 0; }
+std::int64_t nothing_released(const ShapeKey&, bool, const LayerRun&) { return 0; }
 
 StepOutcome outcome_of(const ShapeKey& shape, SegmentKey key, std::int64_t net, std::int64_t peak) {
   StepOutcome outcome;
@@ -114,11 +114,11 @@ TEST(SegmentStore, LayersOfOneStepAreOneSampleOfTheirTime) {
 // Heads of steps with other `full` layers would contradict each other where these release bytes.
 class HeadsThatRelease : public ::testing::Test {
  protected:
-  static std::int64_t release(const LayerRun&) { return 10; }
+  static std::int64_t release(const ShapeKey&, bool, const LayerRun&) { return 10; }
 
-  static StepOutcome head_with(const ShapeKey& shape, int full_layers) {
+  static StepOutcome head_with(const ShapeKey& shape, int full_layers, std::int64_t beside = 0) {
     const SegmentKey full{SegmentKind::kForward, 0, Mode::full(), 0};
-    const std::int64_t held = 100 * shape[1];
+    const std::int64_t held = 100 * shape[1] + beside;
     StepOutcome outcome = outcome_of(shape, kHead, held - 10 * full_layers, held + 20);
     for (int i = 0; i < full_layers; ++i) outcome.segments.push_back({full, i, {{}, 5, 9, 0}});
     return outcome;
@@ -150,6 +150,58 @@ TEST_F(HeadsThatRelease, AreKnownApartUntilOneIsKnownAtTwoShapes) {
   EXPECT_EQ(left_at(store_, {1, 8}), 800) << "the first is not forgotten";
   store_.observe(head_with({1, 11}, 2), 0, nothing_released);
   EXPECT_NE(left_at(store_, {1, 11}), -1) << "they are alike where nothing is released";
+}
+
+// A loss that is another from some step on: what a shape showed before is no more believed.
+TEST_F(HeadsThatRelease, AreAsTheShapeShowedLast) {
+  store_.observe(head_with({1, 8}, 3), 0, &release);
+  store_.observe(head_with({1, 8}, 1, 5000), 0, &release);
+  EXPECT_EQ(left_at(store_, {1, 8}), 5800);
+  store_.observe(head_with({1, 9}, 2, 5000), 0, &release);
+  store_.observe(head_with({1, 10}, 2, 5000), 0, &release);
+  store_.observe(head_with({1, 8}, 3, 9000), 0, &release);
+  EXPECT_EQ(left_at(store_, {1, 8}), -1) << "not wanted, but it is not as it was either";
+}
+
+TEST_F(HeadsThatRelease, HoldNoWorkspaceOfTheFirstStep) {
+  store_.observe(head_with({1, 8}, 1, 8 << 20), 0, &release);
+  store_.observe(head_with({1, 9}, 3), 0, &release);
+  EXPECT_EQ(left_at(store_, {1, 8}), -1) << "it left more than a larger batch";
+  EXPECT_EQ(left_at(store_, {1, 9}), 900);
+}
+
+// Nothing is known of what a class releases just after some of it was forgotten.
+TEST_F(HeadsThatRelease, AreTheSameBehindTheVerySameLayersFirst) {
+  store_.observe(head_with({1, 8}, 3), 0, &release);
+  store_.observe(head_with({1, 9}, 1), 0, &release);
+  store_.observe(head_with({1, 10}, 1), 0, nothing_released);
+  EXPECT_EQ(left_at(store_, {1, 8}), 800);
+  EXPECT_EQ(left_at(store_, {1, 10}), 1000);
+}
+
+TEST_F(HeadsThatRelease, KeepTheLayersThatTheirOtherShapesWereBehind) {
+  store_.observe(head_with({1, 8}, 2), 0, &release);
+  StepOutcome outcome = head_with({1, 9}, 0, -20);
+  for (int i = 0; i < 2; ++i) {
+    outcome.segments.push_back(
+        {{SegmentKind::kForward, 0, Mode::selective(3), 0}, i, {{}, 5, 9, 0}});
+  }
+  store_.observe(outcome, 0, &release);
+  EXPECT_EQ(store_.head(0, false, {1, 9})->dropped.begin()->first.mode, Mode::full());
+  EXPECT_EQ(left_at(store_, {1, 8}), 800);
+  EXPECT_EQ(left_at(store_, {1, 9}), 900);
+}
+
+TEST_F(HeadsThatRelease, GoWithTheModesThatTheyHangOn) {
+  StepOutcome outcome = head_with({1, 8}, 0);
+  outcome.segments.push_back({{SegmentKind::kForward, 0, Mode::selective(3), 0}, 1, {{}, 5, 9, 0}});
+  store_.observe(outcome, 0, &release);
+  store_.observe(head_with({1, 9}, 2), 0, &release);
+  store_.forget_selective(0, &release);
+  EXPECT_FALSE(store_.predict({SegmentKind::kHead, 0, Mode::keep(), 0}, {1, 8}).has_value());
+  EXPECT_EQ(left_at(store_, {1, 9}), 900);
+  store_.forget_class(0, nothing_released);
+  EXPECT_TRUE(store_.head(0, false, {1, 9})->dropped.empty()) << "what released nothing is no loss";
 }
 
 TEST_F(HeadsThatRelease, AreBelievedAsTheyWereLast) {
@@ -188,19 +240,24 @@ TEST_F(HeadsThatRelease, SurviveARestart) {
   ASSERT_TRUE(after.restore(before.serialize()).has_value());
   EXPECT_EQ(left_at(after, {1, 8}), 800);
   EXPECT_EQ(left_at(after, {1, 9}), 900);
+  EXPECT_EQ(full_layers(*after.head(0, false, {1, 30})), 0) << "the latest";
+  before.observe(head_with({1, 8}, 3), 0, &release);
+  SegmentStore later = fresh();
+  ASSERT_TRUE(later.restore(before.serialize()).has_value());
+  EXPECT_EQ(full_layers(*later.head(0, false, {1, 30})), 3);
   // As versions wrote it that knew one head.
   SegmentStore only = fresh();
   only.observe(head_with({1, 8}, 3), 0, &release);
   std::string old = only.serialize();
-  const std::string line = "behind 0 0 0 0 full 3";
+  const std::string line = "behind 0 0 1 0 0 full 3";
   ASSERT_NE(old.find(line), std::string::npos);
   old.replace(old.find(line), line.size(), "head 0 0 0 3");
   SegmentStore from_old = fresh();
   ASSERT_TRUE(from_old.restore(old).has_value());
   EXPECT_EQ(left_at(from_old, {1, 8}), 800);
   for (const char* damaged :
-       {"behind 99 0", "behind 0 7", "behind 0 0 1", "behind 0 1", "behind 0 0 1 2 strange 1",
-        "behind 0 0 -1 2 full 1", "head 99 0 0 1", "head 0 0 0"}) {
+       {"behind 99 0 1", "behind 0 7 1", "behind 0 0", "behind 0 0 1 1", "behind 0 1 1",
+        "behind 0 0 1 1 2 strange 1", "behind 0 0 1 -1 2 full 1", "head 99 0 0 1", "head 0 0 0"}) {
     SegmentStore none = fresh();
     EXPECT_FALSE(none.restore(std::string(damaged) + "\n" + before.serialize()).has_value())
         << damaged;
@@ -273,7 +330,7 @@ TEST(SegmentStore, ForgetsClassesAndGapsOfLayersThatChanged) {
   for (const SegmentKey& key : {kForward, other, gap0, gap3, epilogue, epilogue3}) {
     store.observe(outcome_of({1, 8}, key, 10, 20), 0, nothing_released);
   }
-  store.forget_class(0);
+  store.forget_class(0, nothing_released);
   store.forget_gaps_from(0, 1);
   EXPECT_FALSE(store.predict(kForward, {1, 8}).has_value());
   EXPECT_TRUE(store.modes(0).empty());

@@ -41,8 +41,8 @@ void teach(SegmentStore& store, std::vector<SegmentObservation> segments,
   StepOutcome outcome;
   outcome.context.shape = shape;
   outcome.segments = std::move(segments);
-  store.observe(outcome, 0, [&store, &shape](const LayerRun& layer) {
-    return released_in_head(store, shape, false, layer);
+  store.observe(outcome, 0, [&store](const ShapeKey& at, bool gradients, const LayerRun& layer) {
+    return released_in_head(store, at, gradients, layer);
   });
   store.settle({shape, Bytes(0), Bytes(0), false});
 }
@@ -119,8 +119,8 @@ TEST(StepModel, MatchesTheTruthOfTheSyntheticModel) {
       // The second time the last layer is kept, so that both variants are known in both modes.
       if (i == 1) plan.modes[7] = Mode::keep();
       const auto outcome = truth.run(context, {std::make_shared<const Plan>(plan), true});
-      store.observe(outcome, 0, [&](const LayerRun& layer) {
-        return released_in_head(store, kShape, gradients, layer);
+      store.observe(outcome, 0, [&](const ShapeKey& at, bool present, const LayerRun& layer) {
+        return released_in_head(store, at, present, layer);
       });
     }
     CostsRequest request = request_at(kShape);

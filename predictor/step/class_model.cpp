@@ -226,7 +226,8 @@ std::int64_t released_in_head(const SegmentStore& store, const ShapeKey& shape,
   const ClassModel classes(store, query);
   const auto dropped = classes.best(layer.mode, layer.variant);
   const auto keep = classes.best(Mode::keep(), layer.variant);
-  if (!dropped || !keep) return 0;
+  // What a mode left at another shape is no measure of what it releases at this one.
+  if (!dropped || !dropped->fit || !keep) return 0;
   const auto residue = classes.residue(dropped->variant);
   return std::max<std::int64_t>(0, dropped->remaining_bytes() - residue.value_or(0));
 }

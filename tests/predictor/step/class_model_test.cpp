@@ -215,6 +215,10 @@ TEST(ClassModel, NoDifferenceIsTakenBetweenTwoShapes) {
   const ClassQuery query{asked, 0, false, false};
   EXPECT_EQ(ClassModel(store, query).residue(last), kGradients);
   EXPECT_EQ(released_in_head(store, asked, false, {0, last, Mode::full()}), kCasts);
+  // Scaled from where it was seen it would be anything.
+  ran(once, Mode::selective(1), 0);
+  EXPECT_EQ(released_in_head(store, once, false, {0, 0, Mode::selective(1)}), kCasts);
+  EXPECT_EQ(released_in_head(store, asked, false, {0, 0, Mode::selective(1)}), 0);
 }
 
 }  // namespace

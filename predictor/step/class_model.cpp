@@ -205,9 +205,7 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
     const auto mine = exact(Mode::full(), variant);
     const auto theirs = exact(Mode::full(), keep->variant);
     if (mine && theirs && !is_drawn(*mine) && !is_drawn(*theirs)) {
-      // What one was seen to leave and what the other would at this shape are no difference.
-      const bool both_told = mine->fit && theirs->fit;
-      if (both_told) bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+      bytes += mine->remaining_bytes() - theirs->remaining_bytes();
     } else if (mine && mine->fit && !is_drawn(*mine) &&
                (variant & SegmentKey::kFirstOfClass) != 0) {
       return mine->remaining_bytes();  // it leaves what its siblings do not: they tell nothing

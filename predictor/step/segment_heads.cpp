@@ -46,7 +46,9 @@ std::optional<SegmentKey> SegmentStore::place_of_head(const FreshHead& fresh,
       ++heads_changed_;
     }
   }
-  if (head.latest != heads_measured_) ++heads_changed_;
+  const Heads& heads = heads_[head_index(step_kind, present)];
+  const auto latest = std::ranges::max_element(heads, {}, &MeasuredHead::latest);
+  if (&*latest != &head) ++heads_changed_;  // which of them is believed may be another now
   head.latest = ++heads_measured_;
   return key;
 }
@@ -102,17 +104,16 @@ std::optional<std::size_t> SegmentStore::room_for_head(const FreshHead& fresh) {
   const std::uint8_t step_kind = fresh.key.step_kind();
   const bool present = fresh.key.accumulates();
   Heads& heads = heads_[head_index(step_kind, present)];
-  std::optional<std::size_t> free;
   for (std::size_t number = 0; number < heads.size(); ++number) {
-    const auto shapes = predictor_->distinct_shapes(head_key(step_kind, present, number));
-    if (shapes >= 2) return std::nullopt;
-    if (shapes == 0 && !free) free = number;
+    if (predictor_->distinct_shapes(head_key(step_kind, present, number)) >= 2) {
+      return std::nullopt;
+    }
   }
-  if (free) return free;
   if (heads.size() < kMostHeads) {
     heads.emplace_back();
     return heads.size() - 1;
   }
+  // One that was forgotten is the oldest.
   const auto oldest = std::ranges::min_element(heads, {}, &MeasuredHead::latest);
   const auto number = static_cast<std::size_t>(oldest - heads.begin());
   forget_head(head_key(step_kind, present, number));
@@ -151,14 +152,15 @@ std::optional<SegmentStore::Head> SegmentStore::head(std::uint8_t step_kind, boo
                                                      const ShapeKey& shape) const {
   const Heads& heads = heads_[head_index(step_kind, gradients_present)];
   std::optional<Head> best;
-  std::pair<int, std::uint64_t> most{0, 0};
+  std::pair<int, std::uint64_t> most;
   for (std::size_t number = 0; number < heads.size(); ++number) {
     const SegmentKey key = head_key(step_kind, gradients_present, number);
     const auto known = predict(key, shape);
-    const int told = !known ? 0 : !known->fit ? 1 : known->estimate.identified ? 3 : 2;
+    if (!known) continue;
+    const int told = !known->fit ? 0 : known->estimate.identified ? 2 : 1;
     const std::pair rank{told, heads[number].latest};
-    if (!known || (best && rank <= most)) continue;
-    best = Head{key, heads[number].dropped};
+    if (best && rank <= most) continue;
+    best = Head{key, heads[number].dropped, *known};
     most = rank;
   }
   return best;

@@ -97,6 +97,7 @@ class SegmentStore {
   struct Head {
     SegmentKey key;
     DroppedLayers dropped;
+    StoredEstimate known;  // of it, at the shape asked for
   };
   // Of those of a kind of step the one that tells most at a shape, the latest of such. nullopt:
   // none was measured.

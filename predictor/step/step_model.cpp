@@ -143,14 +143,14 @@ class Builder {
       present = !present;
       head = store_.head(request_.step_kind, present, request_.shape);
     }
-    const auto known = head ? store_.predict(head->key, request_.shape) : std::nullopt;
-    if (!known) {
+    if (!head) {
       return Error{
           ErrorCode::kUnavailable,
           "not measured yet: " + to_string(SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0})};
     }
-    use(known->estimate.identified && as_asked, known->fit && as_asked);
-    model_.point.step_seconds += known->estimate.seconds;
+    const SegmentEstimate& estimate = head->known.estimate;
+    use(estimate.identified && as_asked, head->known.fit && as_asked);
+    model_.point.step_seconds += estimate.seconds;
     // The head was measured in steps in which some layers were not kept: what those released in it
     // belongs to the plan, not to the head.
     std::int64_t released = 0;
@@ -158,7 +158,6 @@ class Builder {
       released +=
           count * released_in_head(store_, request_.shape, request_.gradients_present, layer);
     }
-    const SegmentEstimate& estimate = known->estimate;
     model_.point.head_net_bytes = estimate.net_bytes + released;
     model_.point.head_peak_bytes = estimate.peak_bytes;
     model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;

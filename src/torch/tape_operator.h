@@ -25,8 +25,8 @@ struct OperatorFacts {
   bool foreign = false;             // not torch's own: its schema is not relied on
   bool not_repeatable = false;      // never run again: not aten, storage changers, hidden writers
   // It may draw random numbers: as torch tags it, or as it was seen to. Of others it is not looked
-  // whether they did, but where calls are searched for a menu: reading generators around each
-  // operator is a good part of what a taped forward costs.
+  // whether they did, but where calls are searched for a menu: a look copies the CPU's generator
+  // and asks the driver for the device's, twice an operator.
   mutable std::atomic<bool> may_draw{false};
 };
 

@@ -78,7 +78,6 @@ TEST(SegmentStore, AGapThatWasFilledOnceIsEmptyAgain) {
   EXPECT_EQ(again->estimate.peak_upper_bytes, 0);
 }
 
-// What disturbs the machine in a step disturbs all of its layers: they are no two samples.
 // A library's workspace, made in the first layer that needs it.
 TEST(SegmentStore, WhatTheFirstStepMadeOnceIsNotExpectedAgain) {
   constexpr std::int64_t kWorkspace = 8 << 20;
@@ -100,6 +99,7 @@ TEST(SegmentStore, WhatTheFirstStepMadeOnceIsNotExpectedAgain) {
   EXPECT_EQ(store.predict(kForward, {4, 64})->estimate.net_bytes, 64 << 20);
 }
 
+// What disturbs the machine in a step disturbs all of its layers: they are no two samples.
 TEST(SegmentStore, LayersOfOneStepAreOneSampleOfTheirTime) {
   SegmentStore store = fake_store();
   StepOutcome outcome = outcome_of({1, 8}, kForward, 10, 10);
@@ -132,8 +132,8 @@ class HeadsThatRelease : public ::testing::Test {
   // release; -1: none is known there, or only what it was at another shape.
   static std::int64_t left_at(const SegmentStore& store, const ShapeKey& shape) {
     const auto head = store.head(0, false, shape);
-    const auto known = head ? store.predict(head->key, shape) : std::nullopt;
-    return known && known->fit ? known->estimate.net_bytes + 10 * full_layers(*head) : -1;
+    if (!head || !head->known.fit) return -1;
+    return head->known.estimate.net_bytes + 10 * full_layers(*head);
   }
 
   SegmentStore store_ = fake_store();
@@ -231,6 +231,31 @@ TEST_F(HeadsThatRelease, AreFewAndTheOldestMakesRoom) {
   }
 }
 
+// Plans are kept as long as the version stays.
+TEST_F(HeadsThatRelease, RaiseTheVersionWhenAnotherIsBelieved) {
+  SegmentStore store([] { return make_online_predictor({}); });
+  store.observe(head_with({1, 8}, 3), 0, &release);
+  store.observe(head_with({1, 9}, 1), 0, &release);
+  const auto believed = [&] { return full_layers(*store.head(0, false, {1, 30})); };
+  ASSERT_EQ(believed(), 1);
+  const std::uint64_t before = store.version();
+  store.observe(head_with({1, 8}, 3), 0, &release);
+  EXPECT_EQ(believed(), 3);
+  const std::uint64_t after = store.version();
+  EXPECT_GT(after, before);
+  store.observe(head_with({1, 8}, 3), 0, &release);
+  EXPECT_EQ(store.version(), after) << "the same once more";
+}
+
+// A device tells them late, and of the step's head only.
+TEST_F(HeadsThatRelease, TakeTheSameTime) {
+  store_.observe(head_with({1, 8}, 3), 0, &release);
+  store_.observe(head_with({1, 9}, 1), 0, &release);
+  store_.observe_times({{kHead, {1, 8}, 3, 7}, {kHead, {1, 9}, 5, 8}});
+  EXPECT_EQ(store_.head(0, false, {1, 8})->known.estimate.seconds, 3);
+  EXPECT_EQ(store_.head(0, false, {1, 9})->known.estimate.seconds, 5);
+}
+
 TEST_F(HeadsThatRelease, SurviveARestart) {
   const auto fresh = [] { return SegmentStore([] { return make_online_predictor({}); }); };
   SegmentStore before = fresh();
@@ -245,6 +270,8 @@ TEST_F(HeadsThatRelease, SurviveARestart) {
   SegmentStore later = fresh();
   ASSERT_TRUE(later.restore(before.serialize()).has_value());
   EXPECT_EQ(full_layers(*later.head(0, false, {1, 30})), 3);
+  later.observe(head_with({1, 9}, 0), 0, &release);
+  EXPECT_EQ(full_layers(*later.head(0, false, {1, 30})), 0) << "later than what was restored";
   // As versions wrote it that knew one head.
   SegmentStore only = fresh();
   only.observe(head_with({1, 8}, 3), 0, &release);

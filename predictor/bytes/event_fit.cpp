@@ -1,13 +1,18 @@
 #include "predictor/bytes/event_fit.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 namespace pudica::predictor {
 namespace {
 
 constexpr std::size_t kMostForms = 16;
+// Of kernels: vectors of a mask to blocks of queries.
+constexpr std::int64_t kLeastTile = 8;
+constexpr std::int64_t kMostTile = 256;
 
 struct Range {
   std::int64_t low = 0;
@@ -37,14 +42,14 @@ bool reproduces(const Form& form, const SizeSamples& samples) {
   return true;
 }
 
-// The coefficients c >= 1 for which c * monomial rounds to every size.
-std::optional<Range> coefficient_range(const SizeSamples& samples, std::size_t monomial,
-                                       std::int64_t denominator) {
+// The coefficients c >= 1 for which c * monomial, as `form` tiles it, rounds to every size.
+std::optional<Range> coefficient_range(const SizeSamples& samples, const Form& form) {
   Range range{1, kLargestValue};
+  const std::int64_t denominator = form.denominator;
   const std::int64_t unit = denominator * samples.granularity_bytes;
   for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
     const std::int64_t size = samples.sizes[i] * denominator;
-    const std::int64_t value = samples.row(i)[monomial];
+    const std::int64_t value = form.first_term(samples.row(i));
     range.high = std::min(range.high, size / value);
     range.low = std::max(range.low, floor_divide(size - unit, value) + 1);
     if (range.low > range.high) return std::nullopt;
@@ -56,12 +61,12 @@ void match_with_denominator(const SizeSamples& samples, std::int64_t denominator
                             std::vector<Form>& found) {
   std::vector<Form> extremes;
   for (std::size_t m = 0; m < samples.columns; ++m) {
-    const auto range = coefficient_range(samples, m, denominator);
-    if (!range) continue;
     Form form;
     form.monomial = static_cast<std::uint8_t>(m);
     form.denominator = denominator;
     form.granularity_bytes = samples.granularity_bytes;
+    const auto range = coefficient_range(samples, form);
+    if (!range) continue;
     form.coefficient = roundest(*range);
     found.push_back(form);
     if (m == 0) continue;  // every constant in the range rounds to the same size
@@ -154,19 +159,29 @@ SizeSamples with_true_granularity(SizeSamples samples) {
 
 std::int64_t Form::evaluate(std::span<const std::int64_t> monomials) const {
   std::int64_t value = 0;
-  if (__builtin_mul_overflow(coefficient, monomials[monomial], &value)) return kLargestValue;
+  if (__builtin_mul_overflow(coefficient, first_term(monomials), &value)) return most_bytes;
   if (second != kNoTerm) {
     std::int64_t term = 0;
     if (__builtin_mul_overflow(second_coefficient, monomials[second], &term) ||
         __builtin_add_overflow(value, term, &value)) {
-      return kLargestValue;
+      return most_bytes;
     }
   }
   value = std::max<std::int64_t>(value, 0);
   const std::int64_t unit = denominator * granularity_bytes;
-  if (value > kLargestValue * denominator - unit) return kLargestValue;
-  if (unit == 1) return value;
-  return (value + unit - 1) / unit * unit / denominator;
+  if (value > kLargestValue * denominator - unit) return most_bytes;
+  if (unit != 1) value = (value + unit - 1) / unit * unit / denominator;
+  return std::min(value, most_bytes);
+}
+
+std::int64_t Form::first_term(std::span<const std::int64_t> monomials) const {
+  const std::int64_t plain = monomials[monomial];
+  if (tiled == kNoTerm) return plain;
+  const std::int64_t factor = monomials[tiled];
+  const std::int64_t tiles = (factor + tile - 1) / tile;
+  std::int64_t value = 0;
+  if (__builtin_mul_overflow(plain / factor, tiles * tile, &value)) return kLargestValue;
+  return std::min(value, kLargestValue);
 }
 
 std::vector<Form> match_one_term(const SizeSamples& raw) {
@@ -197,6 +212,49 @@ std::vector<Form> match_two_terms(const SizeSamples& raw) {
   }
   std::stable_partition(found.begin(), found.end(),
                         [](const Form& form) { return form.coefficient > 0; });
+  return found;
+}
+
+std::vector<Form> match_tiled(const SizeSamples& raw, std::span<const Tiling> tilings) {
+  const SizeSamples samples = with_true_granularity(raw);
+  std::vector<Form> found;
+  for (const Tiling& tiling : tilings) {
+    for (std::int64_t tile = kLeastTile; tile <= kMostTile; tile *= 2) {
+      Form form;
+      form.monomial = tiling.monomial;
+      form.tiled = tiling.factor;
+      form.tile = tile;
+      form.granularity_bytes = samples.granularity_bytes;
+      const auto range = coefficient_range(samples, form);
+      if (!range) continue;
+      form.coefficient = roundest(*range);
+      found.push_back(form);
+    }
+  }
+  std::ranges::stable_sort(found, std::greater{}, [](const Form& form) {
+    return std::countr_zero(static_cast<std::uint64_t>(form.coefficient));
+  });
+  if (found.size() > kMostForms) found.resize(kMostForms);
+  return found;
+}
+
+std::vector<Form> match_capped(const SizeSamples& samples, std::span<const Tiling> tilings) {
+  const std::int64_t most = std::ranges::max(samples.sizes);
+  std::vector<std::int64_t> monomials;
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
+    if (samples.sizes[i] == most) continue;
+    sizes.push_back(samples.sizes[i]);
+    monomials.insert(monomials.end(), samples.row(i).begin(), samples.row(i).end());
+  }
+  if (sizes.size() < 2 || sizes.size() + 2 > samples.sizes.size()) return {};
+  SizeSamples below = samples;
+  below.monomials = monomials;
+  below.sizes = sizes;
+  std::vector<Form> found = match_one_term(below);
+  if (found.empty()) found = match_tiled(below, tilings);
+  for (Form& form : found) form.most_bytes = most;
+  std::erase_if(found, [&samples](const Form& form) { return !reproduces(form, samples); });
   return found;
 }
 

@@ -12,7 +12,9 @@
 namespace pudica::predictor {
 
 // ceil(coefficient * m + second_coefficient * n, divided by `denominator`), rounded up to
-// `granularity_bytes`; m and n are monomials of the shape. A pure form has no second term.
+// `granularity_bytes`, and no more than `most_bytes`; m and n are monomials of the shape. A pure
+// form has no second term. In a tiled form the factor `tiled` of m is rounded up to whole tiles: as
+// kernels do with lengths (accumulators of attention), rows (partial sums) and masks that they pad.
 struct Form {
   static constexpr std::uint8_t kNoTerm = 0xff;
 
@@ -22,8 +24,13 @@ struct Form {
   std::int64_t second_coefficient = 0;
   std::int64_t denominator = 1;  // 8 for masks held as bits
   std::int64_t granularity_bytes = 1;
+  std::uint8_t tiled = kNoTerm;  // a monomial that divides the first one
+  std::int64_t tile = 1;
+  std::int64_t most_bytes = kLargestValue;
 
   bool operator==(const Form&) const = default;
+  // The first monomial, tiled. Saturates at kLargestValue.
+  [[nodiscard]] std::int64_t first_term(std::span<const std::int64_t> monomials) const;
   // Bytes in [0, kLargestValue] at the monomial values of a shape.
   [[nodiscard]] std::int64_t evaluate(std::span<const std::int64_t> monomials) const;
 };
@@ -48,5 +55,13 @@ std::vector<Form> match_one_term(const SizeSamples& samples);
 // Forms with two terms that give every size: constant plus a term; from three shapes on any two.
 // At least two shapes are required for a result.
 std::vector<Form> match_two_terms(const SizeSamples& samples);
+
+// Tiled forms with one term that give every size, those with the roundest coefficients first.
+std::vector<Form> match_tiled(const SizeSamples& samples, std::span<const Tiling> tilings);
+
+// Forms with one term, tiled or not, that grow to the largest size and stay there: kernels that
+// start no more blocks than a device holds, windows of attention. At least two shapes with that
+// size and two with less are required for a result.
+std::vector<Form> match_capped(const SizeSamples& samples, std::span<const Tiling> tilings);
 
 }  // namespace pudica::predictor

@@ -76,9 +76,12 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
     return size;
   }
   if (size.forms.empty()) {
-    size.forms = match_two_terms(samples);
+    size.forms = match_tiled(samples, options.basis->tilings());
+    const std::vector<Form> two_terms = match_two_terms(samples);
+    size.forms.insert(size.forms.end(), two_terms.begin(), two_terms.end());
     size.is_weak = !size.forms.empty() && logs.size() == 2;
   }
+  if (size.forms.empty()) size.forms = match_capped(samples, options.basis->tilings());
   if (size.forms.empty()) {
     size.fit = LinearFit::fit({.monomials = samples.monomials,
                                .columns = samples.columns,
@@ -215,12 +218,21 @@ ExactEstimate ExactModel::predict(std::span<const std::int64_t> monomials, doubl
   estimate.peak_upper_bytes = estimate.peak_bytes;
   estimate.identified = true;
   bool differs = false;
+  std::int64_t weakest = 0;  // the largest size that is not tested, whatever its range is
   for (const std::uint32_t i : doubtful_) {
     const SizeRange sizes = range(sizes_[i], monomials, volume);
     differs = differs || sizes.low != sizes.high;
+    if (sizes_[i].is_weak) weakest = std::max(weakest, sizes.high);
     set_size(i, sizes);
   }
-  if (!differs) return estimate;
+  const auto is_negligible = [&estimate](std::int64_t bytes) {
+    return static_cast<double>(bytes) <=
+           kNegligibleShare * static_cast<double>(estimate.peak_bytes);
+  };
+  if (!differs) {
+    estimate.identified = is_negligible(weakest);
+    return estimate;
+  }
   const auto [net, peak] = run_program();
   const std::int64_t slack = rounding_slack_bytes_;
   estimate.net_upper_bytes = std::max(net, estimate.net_bytes) + slack;
@@ -233,8 +245,7 @@ ExactEstimate ExactModel::predict(std::span<const std::int64_t> monomials, doubl
     }
     const auto [net_lower, peak_lower] = run_program();
     const std::int64_t doubt = std::max(net - net_lower, peak - peak_lower);
-    estimate.identified =
-        static_cast<double>(doubt) <= kNegligibleShare * static_cast<double>(estimate.peak_bytes);
+    estimate.identified = is_negligible(doubt) && is_negligible(weakest);
   }
   return estimate;
 }

@@ -75,7 +75,7 @@ class ExactModel {
   struct EventSize {
     std::vector<Form> forms;         // in order of preference; empty: interpolated
     std::optional<LinearFit> fit;    // of an interpolated size
-    bool is_weak = false;            // two terms read from two shapes
+    bool is_weak = false;            // tiles or two terms, read from two shapes
     std::int64_t largest_bytes = 0;  // seen
     double volume_of_largest = 1;
   };

@@ -21,6 +21,7 @@ MonomialBasis::MonomialBasis(std::size_t dimensions) : dimensions_(dimensions) {
     factors_.push_back({0, 0, kOne});
     linear_count_ = 1;
     time_count_ = 3;
+    add_tilings({0, kOne, kOne});
     return;
   }
   linear_count_ = dimensions - 1;
@@ -28,6 +29,27 @@ MonomialBasis::MonomialBasis(std::size_t dimensions) : dimensions_(dimensions) {
   time_count_ = factors_.size();
   factors_.push_back({0, kOne, kOne});
   add_products(kOne);
+  for (std::uint8_t i = 1; i < dimensions; ++i) {
+    add_tilings({kOne, i, kOne});
+    add_tilings({0, i, kOne});
+  }
+}
+
+void MonomialBasis::add_tilings(const Factors& factor) {
+  const auto at = std::ranges::find(factors_, factor);
+  for (auto product = factors_.begin(); product != factors_.end(); ++product) {
+    Factors rest = *product;
+    const bool divides = std::ranges::all_of(factor, [&rest](std::uint8_t dimension) {
+      if (dimension == kOne) return true;
+      const auto one = std::ranges::find(rest, dimension);
+      if (one == rest.end()) return false;
+      *one = kOne;
+      return true;
+    });
+    if (!divides) continue;
+    tilings_.push_back({static_cast<std::uint8_t>(product - factors_.begin()),
+                        static_cast<std::uint8_t>(at - factors_.begin())});
+  }
 }
 
 void MonomialBasis::add_products(std::uint8_t leading) {

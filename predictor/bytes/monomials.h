@@ -17,6 +17,13 @@ inline constexpr std::int64_t kLargestValue = std::int64_t{1} << 46;
 // Events of one segment that are learned one by one; longer logs count as not recorded.
 inline constexpr std::size_t kMostEvents = std::size_t{1} << 16;
 
+// `monomial` is a product with `factor`, which is a monomial itself: one dimension, or the rows of
+// a batch (batch times a dimension).
+struct Tiling {
+  std::uint8_t monomial = 0;
+  std::uint8_t factor = 0;
+};
+
 // The monomials of shapes with a given number of dimensions, in order of preference where the data
 // leave a choice: 1; batch times one other dimension; batch times two; then the same without
 // batch. Of a single dimension x: 1, x, x^2. Immutable, hence thread-safe.
@@ -36,6 +43,8 @@ class MonomialBasis {
 
   // Writes size() values, each in [1, kLargestValue]; dimensions below 1 count as 1.
   void evaluate(const ShapeKey& shape, std::span<std::int64_t> values) const;
+  // The monomials in which kernels round a part up to whole tiles, and that part.
+  [[nodiscard]] std::span<const Tiling> tilings() const { return tilings_; }
   // The sum of the volumes: what a shape without further knowledge is measured by.
   [[nodiscard]] double volume(const ShapeKey& shape) const;
   // "1", "batch*source^2"
@@ -46,11 +55,13 @@ class MonomialBasis {
   using Factors = std::array<std::uint8_t, 3>;                    // dimensions, sorted
 
   void add_products(std::uint8_t leading);
+  void add_tilings(const Factors& factor);
 
   std::size_t dimensions_ = 0;
   std::size_t linear_count_ = 0;
   std::size_t time_count_ = 1;
   std::vector<Factors> factors_;
+  std::vector<Tiling> tilings_;
 };
 
 // Of batch and five further dimensions: 2 * (1 + 5 + 15).

@@ -20,6 +20,24 @@ std::int64_t to_bytes(double value) {
   return std::llround(std::clamp(value, -kLimit, kLimit));
 }
 
+std::uint64_t unit_pattern(const ShapeKey& shape) {
+  std::size_t mask = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] <= 1) mask |= std::size_t{1} << i;
+  }
+  return std::uint64_t{1} << mask;
+}
+
+// The dimensions that are whole vectors.
+std::uint32_t aligned(const ShapeKey& shape) {
+  constexpr std::int64_t kVector = 8;
+  std::uint32_t mask = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] % kVector == 0) mask |= std::uint32_t{1} << i;
+  }
+  return mask;
+}
+
 // A bound for `bytes` seen at a shape that the one asked for is `growth` times as large as.
 double scaled_bound(double bytes, double growth) { return std::max(bytes, bytes * growth); }
 
@@ -107,18 +125,44 @@ void SegmentModel::estimate_seen(const StoredSample& sample,
   if (agrees && !model.interpolates()) estimate.basis = PredictionBasis::kExact;
 }
 
-// The preferred group, unless its shapes never had just these dimensions at 1 (where frameworks
-// take other paths) and those of another group had.
+bool SegmentModel::Group::has_pattern_of(const ShapeKey& shape) const {
+  return (unit_patterns & unit_pattern(shape)) != 0;
+}
+
+void SegmentModel::Group::add(const StoredSample& sample, double volume, bool is_recent) {
+  signature = sample.signature;
+  ++shapes;
+  if (is_recent) ++recent;
+  last_order = std::max(last_order, sample.order);
+  unit_patterns |= unit_pattern(sample.shape);
+  aligned_once |= aligned(sample.shape);
+  aligned_always &= aligned(sample.shape);
+  least_volume = shapes == 1 ? volume : std::min(least_volume, volume);
+  most_volume = std::max(most_volume, volume);
+}
+
+// Kernels that want whole vectors are padded for where a length is none, and large sums are taken
+// in other ways than small ones.
+bool SegmentModel::Group::claims(const ShapeKey& shape, double volume, const Group& from) const {
+  const std::uint32_t here = aligned_always & ~from.aligned_once;
+  const std::uint32_t there = from.aligned_always & ~aligned_once;
+  if ((here | there) != 0) return (aligned(shape) & (here | there)) == here;
+  if (least_volume > from.most_volume) return volume - from.most_volume > least_volume - volume;
+  if (most_volume < from.least_volume) return volume - most_volume < from.least_volume - volume;
+  return false;
+}
+
+// The first group whose shapes had just these dimensions at 1 (frameworks take other paths there),
+// the preferred one where none had; unless another such group claims the shape.
 const SegmentModel::Group& SegmentModel::group_for(const ShapeKey& shape) const {
-  std::size_t mask = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] <= 1) mask |= std::size_t{1} << i;
-  }
-  const std::uint64_t pattern = std::uint64_t{1} << mask;
-  for (const Group& group : groups_) {
-    if ((group.unit_patterns & pattern) != 0) return group;
-  }
-  return groups_.front();
+  const auto has_pattern = [&shape](const Group& group) { return group.has_pattern_of(shape); };
+  const auto first = std::ranges::find_if(groups_, has_pattern);
+  if (first == groups_.end()) return groups_.front();
+  const double volume = basis_->volume(shape);
+  const auto other = std::find_if(first + 1, groups_.end(), [&](const Group& group) {
+    return has_pattern(group) && group.claims(shape, volume, *first);
+  });
+  return other == groups_.end() ? *first : *other;
 }
 
 void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,

@@ -26,14 +26,6 @@ std::uint64_t signature_of(std::span<const std::int64_t> deltas) {
   return state;
 }
 
-std::uint64_t unit_pattern(const ShapeKey& shape) {
-  std::size_t mask = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] <= 1) mask |= std::size_t{1} << i;
-  }
-  return std::uint64_t{1} << mask;
-}
-
 }  // namespace
 
 bool StoredSample::has_same_bytes(const StoredSample& other) const {
@@ -151,11 +143,10 @@ bool SegmentModel::is_predicted_exactly(const StoredSample& sample) const {
   if (groups_.empty() || samples_.size() < 2) return false;
   Monomials buffer{};
   const auto monomials = evaluate(sample.shape, buffer);
-  const Group& group = groups_.front();
+  const Group& group = group_for(sample.shape);
   if (sample.has_deltas) {
-    const bool is_member = group.signature == sample.signature &&
-                           (group.unit_patterns & unit_pattern(sample.shape)) != 0;
-    return is_member && group.model.confirms({sample.deltas, monomials, 1});
+    return group.signature == sample.signature && group.has_pattern_of(sample.shape) &&
+           group.model.confirms({sample.deltas, monomials, 1});
   }
   const ExactEstimate estimate = group.model.predict(monomials, basis_->volume(sample.shape));
   return estimate.identified && estimate.net_bytes == sample.net_bytes &&
@@ -224,11 +215,7 @@ std::vector<SegmentModel::Group> SegmentModel::rank_groups() const {
     const StoredSample& sample = samples_[i];
     if (!sample.has_deltas) continue;
     Group& group = groups[sample.signature];
-    group.signature = sample.signature;
-    ++group.shapes;
-    if (i + kRecentShapes >= samples_.size()) ++group.recent;
-    group.last_order = std::max(group.last_order, sample.order);
-    group.unit_patterns |= unit_pattern(sample.shape);
+    group.add(sample, basis_->volume(sample.shape), i + kRecentShapes >= samples_.size());
   }
   std::vector<Group> ranked;
   for (auto& [signature, group] : groups) {

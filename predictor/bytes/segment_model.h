@@ -67,7 +67,18 @@ class SegmentModel {
     std::size_t shapes = 0;
     std::uint64_t last_order = 0;
     std::uint64_t unit_patterns = 0;  // set of masks of the dimensions that are 1
+    // Masks of the dimensions that are whole vectors at some of its shapes, and at all of them.
+    std::uint32_t aligned_once = 0;
+    std::uint32_t aligned_always = ~std::uint32_t{0};
+    double least_volume = 0;
+    double most_volume = 0;
     ExactModel model;
+
+    // Some of its shapes had just these dimensions at 1.
+    [[nodiscard]] bool has_pattern_of(const ShapeKey& shape) const;
+    void add(const StoredSample& sample, double volume, bool is_recent);
+    // True if something tells this group's shapes from the other's, and puts `shape` here.
+    [[nodiscard]] bool claims(const ShapeKey& shape, double volume, const Group& from) const;
   };
   struct PolynomialFit {
     LinearFit net;

@@ -3,58 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
+#include <limits>
 #include <optional>
 
 namespace pudica::predictor {
 namespace {
 
 constexpr std::size_t kMostForms = 16;
-// Of kernels: vectors of a mask to blocks of queries.
-constexpr std::int64_t kLeastTile = 8;
-constexpr std::int64_t kMostTile = 256;
 
-struct Range {
-  std::int64_t low = 0;
-  std::int64_t high = 0;
-};
+using Range = CoefficientRange;
 
 std::int64_t floor_divide(std::int64_t value, std::int64_t divisor) {
   const std::int64_t quotient = value / divisor;
   return quotient - static_cast<std::int64_t>(value % divisor != 0 && value < 0);
-}
-
-// The multiple of the largest power of two within the range: coefficients are products of hidden
-// sizes and bytes an element. Requires: low <= high.
-std::int64_t roundest(Range range) {
-  for (int bits = 40; bits > 0; --bits) {
-    const std::int64_t unit = std::int64_t{1} << bits;
-    const std::int64_t candidate = floor_divide(range.high, unit) * unit;
-    if (candidate >= range.low && candidate != 0) return candidate;
-  }
-  return range.high;
-}
-
-bool reproduces(const Form& form, const SizeSamples& samples) {
-  for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
-    if (form.evaluate(samples.row(i)) != samples.sizes[i]) return false;
-  }
-  return true;
-}
-
-// The coefficients c >= 1 for which c * monomial, as `form` tiles it, rounds to every size.
-std::optional<Range> coefficient_range(const SizeSamples& samples, const Form& form) {
-  Range range{1, kLargestValue};
-  const std::int64_t denominator = form.denominator;
-  const std::int64_t unit = denominator * samples.granularity_bytes;
-  for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
-    const std::int64_t size = samples.sizes[i] * denominator;
-    const std::int64_t value = form.first_term(samples.row(i));
-    range.high = std::min(range.high, size / value);
-    range.low = std::max(range.low, floor_divide(size - unit, value) + 1);
-    if (range.low > range.high) return std::nullopt;
-  }
-  return range;
 }
 
 void match_with_denominator(const SizeSamples& samples, std::int64_t denominator,
@@ -147,7 +108,38 @@ std::optional<Form> match_pair(const SizeSamples& samples, std::size_t p, std::s
   return std::nullopt;
 }
 
-// Sizes that are no multiples of the granularity were never rounded.
+}  // namespace
+
+std::int64_t roundest(Range range) {
+  for (int bits = 40; bits > 0; --bits) {
+    const std::int64_t unit = std::int64_t{1} << bits;
+    const std::int64_t candidate = floor_divide(range.high, unit) * unit;
+    if (candidate >= range.low && candidate != 0) return candidate;
+  }
+  return range.high;
+}
+
+bool reproduces(const Form& form, const SizeSamples& samples) {
+  for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
+    if (form.evaluate(samples.row(i)) != samples.sizes[i]) return false;
+  }
+  return true;
+}
+
+std::optional<Range> coefficient_range(const SizeSamples& samples, const Form& form) {
+  Range range{1, kLargestValue};
+  const std::int64_t denominator = form.denominator;
+  const std::int64_t unit = denominator * samples.granularity_bytes;
+  for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
+    const std::int64_t size = samples.sizes[i] * denominator;
+    const std::int64_t value = form.first_term(samples.row(i));
+    range.high = std::min(range.high, size / value);
+    range.low = std::max(range.low, floor_divide(size - unit, value) + 1);
+    if (range.low > range.high) return std::nullopt;
+  }
+  return range;
+}
+
 SizeSamples with_true_granularity(SizeSamples samples) {
   for (const std::int64_t size : samples.sizes) {
     if (size % samples.granularity_bytes != 0) samples.granularity_bytes = 1;
@@ -155,23 +147,30 @@ SizeSamples with_true_granularity(SizeSamples samples) {
   return samples;
 }
 
-}  // namespace
-
 std::int64_t Form::evaluate(std::span<const std::int64_t> monomials) const {
   std::int64_t value = 0;
-  if (__builtin_mul_overflow(coefficient, first_term(monomials), &value)) return most_bytes;
+  if (__builtin_mul_overflow(coefficient, first_term(monomials), &value)) {
+    value = std::numeric_limits<std::int64_t>::max();
+  }
   if (second != kNoTerm) {
     std::int64_t term = 0;
     if (__builtin_mul_overflow(second_coefficient, monomials[second], &term) ||
         __builtin_add_overflow(value, term, &value)) {
-      return most_bytes;
+      value = std::numeric_limits<std::int64_t>::max();
     }
   }
-  value = std::max<std::int64_t>(value, 0);
+  value = std::clamp<std::int64_t>(value, 0, most(monomials));
   const std::int64_t unit = denominator * granularity_bytes;
-  if (value > kLargestValue * denominator - unit) return most_bytes;
-  if (unit != 1) value = (value + unit - 1) / unit * unit / denominator;
-  return std::min(value, most_bytes);
+  if (value > kLargestValue * denominator - unit) return kLargestValue;
+  if (unit == 1) return value;
+  return (value + unit - 1) / unit * unit / denominator;
+}
+
+std::int64_t Form::most(std::span<const std::int64_t> monomials) const {
+  std::int64_t most = 0;
+  if (!is_capped()) return std::numeric_limits<std::int64_t>::max();
+  if (__builtin_mul_overflow(most_bytes, monomials[most_of], &most)) return kLargestValue;
+  return std::min(most, kLargestValue);
 }
 
 std::int64_t Form::first_term(std::span<const std::int64_t> monomials) const {
@@ -212,49 +211,6 @@ std::vector<Form> match_two_terms(const SizeSamples& raw) {
   }
   std::stable_partition(found.begin(), found.end(),
                         [](const Form& form) { return form.coefficient > 0; });
-  return found;
-}
-
-std::vector<Form> match_tiled(const SizeSamples& raw, std::span<const Tiling> tilings) {
-  const SizeSamples samples = with_true_granularity(raw);
-  std::vector<Form> found;
-  for (const Tiling& tiling : tilings) {
-    for (std::int64_t tile = kLeastTile; tile <= kMostTile; tile *= 2) {
-      Form form;
-      form.monomial = tiling.monomial;
-      form.tiled = tiling.factor;
-      form.tile = tile;
-      form.granularity_bytes = samples.granularity_bytes;
-      const auto range = coefficient_range(samples, form);
-      if (!range) continue;
-      form.coefficient = roundest(*range);
-      found.push_back(form);
-    }
-  }
-  std::ranges::stable_sort(found, std::greater{}, [](const Form& form) {
-    return std::countr_zero(static_cast<std::uint64_t>(form.coefficient));
-  });
-  if (found.size() > kMostForms) found.resize(kMostForms);
-  return found;
-}
-
-std::vector<Form> match_capped(const SizeSamples& samples, std::span<const Tiling> tilings) {
-  const std::int64_t most = std::ranges::max(samples.sizes);
-  std::vector<std::int64_t> monomials;
-  std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < samples.sizes.size(); ++i) {
-    if (samples.sizes[i] == most) continue;
-    sizes.push_back(samples.sizes[i]);
-    monomials.insert(monomials.end(), samples.row(i).begin(), samples.row(i).end());
-  }
-  if (sizes.size() < 2 || sizes.size() + 2 > samples.sizes.size()) return {};
-  SizeSamples below = samples;
-  below.monomials = monomials;
-  below.sizes = sizes;
-  std::vector<Form> found = match_one_term(below);
-  if (found.empty()) found = match_tiled(below, tilings);
-  for (Form& form : found) form.most_bytes = most;
-  std::erase_if(found, [&samples](const Form& form) { return !reproduces(form, samples); });
   return found;
 }
 

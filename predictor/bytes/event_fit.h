@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,9 +13,9 @@
 namespace pudica::predictor {
 
 // ceil(coefficient * m + second_coefficient * n, divided by `denominator`), rounded up to
-// `granularity_bytes`, and no more than `most_bytes`; m and n are monomials of the shape. A pure
-// form has no second term. In a tiled form the factor `tiled` of m is rounded up to whole tiles: as
-// kernels do with lengths (accumulators of attention), rows (partial sums) and masks that they pad.
+// `granularity_bytes`; m and n are monomials of the shape. A pure form has no second term. In a
+// tiled form the factor `tiled` of m is rounded up to whole tiles, a capped one grows no further
+// than `most_bytes` times the monomial `most_of` (tiled_fit.h).
 struct Form {
   static constexpr std::uint8_t kNoTerm = 0xff;
 
@@ -26,13 +27,18 @@ struct Form {
   std::int64_t granularity_bytes = 1;
   std::uint8_t tiled = kNoTerm;  // a monomial that divides the first one
   std::int64_t tile = 1;
-  std::int64_t most_bytes = kLargestValue;
+  std::int64_t most_bytes = kLargestValue;  // before it is rounded
+  std::uint8_t most_of = 0;
 
   bool operator==(const Form&) const = default;
+  [[nodiscard]] bool is_capped() const { return most_bytes != kLargestValue; }
   // The first monomial, tiled. Saturates at kLargestValue.
   [[nodiscard]] std::int64_t first_term(std::span<const std::int64_t> monomials) const;
   // Bytes in [0, kLargestValue] at the monomial values of a shape.
   [[nodiscard]] std::int64_t evaluate(std::span<const std::int64_t> monomials) const;
+
+ private:
+  [[nodiscard]] std::int64_t most(std::span<const std::int64_t> monomials) const;
 };
 
 // The sizes of one event at several shapes, and the monomials there: one row a shape.
@@ -56,12 +62,19 @@ std::vector<Form> match_one_term(const SizeSamples& samples);
 // At least two shapes are required for a result.
 std::vector<Form> match_two_terms(const SizeSamples& samples);
 
-// Tiled forms with one term that give every size, those with the roundest coefficients first.
-std::vector<Form> match_tiled(const SizeSamples& samples, std::span<const Tiling> tilings);
+// How such forms are found, for those that are found elsewhere.
+struct CoefficientRange {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+};
 
-// Forms with one term, tiled or not, that grow to the largest size and stay there: kernels that
-// start no more blocks than a device holds, windows of attention. At least two shapes with that
-// size and two with less are required for a result.
-std::vector<Form> match_capped(const SizeSamples& samples, std::span<const Tiling> tilings);
+// The coefficients c >= 1 for which c * the first term of `form` rounds to every size.
+std::optional<CoefficientRange> coefficient_range(const SizeSamples& samples, const Form& form);
+// The multiple of the largest power of two within the range: coefficients are products of hidden
+// sizes and bytes an element. Requires: low <= high.
+std::int64_t roundest(CoefficientRange range);
+bool reproduces(const Form& form, const SizeSamples& samples);
+// Sizes that are no multiples of the granularity were never rounded.
+SizeSamples with_true_granularity(SizeSamples samples);
 
 }  // namespace pudica::predictor

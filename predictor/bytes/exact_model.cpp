@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+
+#include "predictor/bytes/tiled_fit.h"
 
 namespace pudica::predictor {
 namespace {
@@ -76,12 +80,22 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
     return size;
   }
   if (size.forms.empty()) {
-    size.forms = match_tiled(samples, options.basis->tilings());
-    const std::vector<Form> two_terms = match_two_terms(samples);
+    TiledForms tiled = match_tiled(samples, options.basis->tilings());
+    std::vector<Form> two_terms = match_two_terms(samples);
+    if (tiled.forms.empty() && two_terms.empty()) {
+      tiled = match_capped(samples, options.basis->tilings(), options.basis->batch());
+    }
+    size.is_weak = tiled.forms.empty() ? !two_terms.empty() && logs.size() == 2
+                                       : tiled.evidence < TiledForms::kEnough;
+    for (std::size_t i = 0; size.is_weak && i < logs.size(); ++i) {
+      const bool ends =
+          tiled.at_rest >= TiledForms::kEnough && samples.sizes[i] == size.largest_bytes;
+      size.seen.emplace_back(samples.sizes[i],
+                             ends ? std::numeric_limits<double>::infinity() : logs[i].volume);
+    }
+    size.forms = std::move(tiled.forms);
     size.forms.insert(size.forms.end(), two_terms.begin(), two_terms.end());
-    size.is_weak = !size.forms.empty() && logs.size() == 2;
   }
-  if (size.forms.empty()) size.forms = match_capped(samples, options.basis->tilings());
   if (size.forms.empty()) {
     size.fit = LinearFit::fit({.monomials = samples.monomials,
                                .columns = samples.columns,
@@ -179,7 +193,11 @@ ExactModel::SizeRange ExactModel::range(const EventSize& size,
     range.high = to_bytes(size.fit->value(monomials) + slack);
   }
   const bool untested = size.fit && !size.fit->is_tested();
-  if (untested || size.is_weak) {
+  const bool was_seen = std::ranges::any_of(size.seen, [&](const auto& seen) {
+    return range.low == seen.first && range.high == seen.first && volume <= seen.second;
+  });
+  range.is_weak = size.is_weak && !was_seen;
+  if (untested || range.is_weak) {
     const double growth = std::max(1.0, volume / size.volume_of_largest);
     const auto scaled = to_bytes(static_cast<double>(size.largest_bytes) * growth);
     range.high = std::max(range.high, scaled);
@@ -222,7 +240,7 @@ ExactEstimate ExactModel::predict(std::span<const std::int64_t> monomials, doubl
   for (const std::uint32_t i : doubtful_) {
     const SizeRange sizes = range(sizes_[i], monomials, volume);
     differs = differs || sizes.low != sizes.high;
-    if (sizes_[i].is_weak) weakest = std::max(weakest, sizes.high);
+    if (sizes.is_weak) weakest = std::max(weakest, sizes.high);
     set_size(i, sizes);
   }
   const auto is_negligible = [&estimate](std::int64_t bytes) {

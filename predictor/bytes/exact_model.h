@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "predictor/bytes/event_fit.h"
@@ -75,13 +76,16 @@ class ExactModel {
   struct EventSize {
     std::vector<Form> forms;         // in order of preference; empty: interpolated
     std::optional<LinearFit> fit;    // of an interpolated size
-    bool is_weak = false;            // tiles or two terms, read from two shapes
+    bool is_weak = false;            // read from too few shapes for what it is
     std::int64_t largest_bytes = 0;  // seen
     double volume_of_largest = 1;
+    // Where it is weak: by size seen, up to which volume that is certain if all forms agree.
+    std::vector<std::pair<std::int64_t, double>> seen;
   };
   struct SizeRange {
     std::int64_t low = 0;
     std::int64_t high = 0;
+    bool is_weak = false;  // whatever the range is
   };
   // How the program names a size: an allocation, the free of a block of the segment's own, or
   // the free of an older block.

@@ -52,6 +52,12 @@ void MonomialBasis::add_tilings(const Factors& factor) {
   }
 }
 
+std::size_t MonomialBasis::batch() const {
+  if (dimensions_ < 2) return 0;
+  const auto found = std::ranges::find(factors_, Factors{0, kOne, kOne});
+  return static_cast<std::size_t>(found - factors_.begin());
+}
+
 void MonomialBasis::add_products(std::uint8_t leading) {
   const auto count = static_cast<std::uint8_t>(dimensions_);
   for (std::uint8_t i = 1; i < count; ++i) factors_.push_back({leading, i, kOne});

@@ -45,6 +45,8 @@ class MonomialBasis {
   void evaluate(const ShapeKey& shape, std::span<std::int64_t> values) const;
   // The monomials in which kernels round a part up to whole tiles, and that part.
   [[nodiscard]] std::span<const Tiling> tilings() const { return tilings_; }
+  // The batch by itself; 0 where a shape has no batch beside other dimensions.
+  [[nodiscard]] std::size_t batch() const;
   // The sum of the volumes: what a shape without further knowledge is measured by.
   [[nodiscard]] double volume(const ShapeKey& shape) const;
   // "1", "batch*source^2"

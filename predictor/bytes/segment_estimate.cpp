@@ -20,24 +20,6 @@ std::int64_t to_bytes(double value) {
   return std::llround(std::clamp(value, -kLimit, kLimit));
 }
 
-std::uint64_t unit_pattern(const ShapeKey& shape) {
-  std::size_t mask = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] <= 1) mask |= std::size_t{1} << i;
-  }
-  return std::uint64_t{1} << mask;
-}
-
-// The dimensions that are whole vectors.
-std::uint32_t aligned(const ShapeKey& shape) {
-  constexpr std::int64_t kVector = 8;
-  std::uint32_t mask = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] % kVector == 0) mask |= std::uint32_t{1} << i;
-  }
-  return mask;
-}
-
 // A bound for `bytes` seen at a shape that the one asked for is `growth` times as large as.
 double scaled_bound(double bytes, double growth) { return std::max(bytes, bytes * growth); }
 
@@ -118,51 +100,15 @@ void SegmentModel::estimate_seen(const StoredSample& sample,
   if (samples_.size() == 1) return;
   estimate.basis = PredictionBasis::kLeastSquares;
   if (groups_.empty()) return;
-  const ExactModel& model = group_for(sample.shape).model;
+  const ExactModel& model = log_for(sample.shape).group->model;
   const ExactEstimate fitted = model.predict(monomials, basis_->volume(sample.shape));
   const bool agrees =
       fitted.net_bytes == sample.net_bytes && fitted.peak_bytes == sample.peak_bytes;
   if (agrees && !model.interpolates()) estimate.basis = PredictionBasis::kExact;
 }
 
-bool SegmentModel::Group::has_pattern_of(const ShapeKey& shape) const {
-  return (unit_patterns & unit_pattern(shape)) != 0;
-}
-
-void SegmentModel::Group::add(const StoredSample& sample, double volume, bool is_recent) {
-  signature = sample.signature;
-  ++shapes;
-  if (is_recent) ++recent;
-  last_order = std::max(last_order, sample.order);
-  unit_patterns |= unit_pattern(sample.shape);
-  aligned_once |= aligned(sample.shape);
-  aligned_always &= aligned(sample.shape);
-  least_volume = shapes == 1 ? volume : std::min(least_volume, volume);
-  most_volume = std::max(most_volume, volume);
-}
-
-// Kernels that want whole vectors are padded for where a length is none, and large sums are taken
-// in other ways than small ones.
-bool SegmentModel::Group::claims(const ShapeKey& shape, double volume, const Group& from) const {
-  const std::uint32_t here = aligned_always & ~from.aligned_once;
-  const std::uint32_t there = from.aligned_always & ~aligned_once;
-  if ((here | there) != 0) return (aligned(shape) & (here | there)) == here;
-  if (least_volume > from.most_volume) return volume - from.most_volume > least_volume - volume;
-  if (most_volume < from.least_volume) return volume - most_volume < from.least_volume - volume;
-  return false;
-}
-
-// The first group whose shapes had just these dimensions at 1 (frameworks take other paths there),
-// the preferred one where none had; unless another such group claims the shape.
-const SegmentModel::Group& SegmentModel::group_for(const ShapeKey& shape) const {
-  const auto has_pattern = [&shape](const Group& group) { return group.has_pattern_of(shape); };
-  const auto first = std::ranges::find_if(groups_, has_pattern);
-  if (first == groups_.end()) return groups_.front();
-  const double volume = basis_->volume(shape);
-  const auto other = std::find_if(first + 1, groups_.end(), [&](const Group& group) {
-    return has_pattern(group) && group.claims(shape, volume, *first);
-  });
-  return other == groups_.end() ? *first : *other;
+LogChoice SegmentModel::log_for(const ShapeKey& shape) const {
+  return choose_log(groups_, shape, basis_->volume(shape));
 }
 
 void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
@@ -176,14 +122,22 @@ void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::in
     }
     return;
   }
-  const ExactModel& model = group_for(shape).model;
-  const ExactEstimate exact = model.predict(monomials, basis_->volume(shape));
+  const LogChoice log = log_for(shape);
+  const ExactModel& model = log.group->model;
+  ExactEstimate exact = model.predict(monomials, basis_->volume(shape));
+  if (log.rival != nullptr) {
+    const ExactEstimate other = log.rival->model.predict(monomials, basis_->volume(shape));
+    const bool same = other.net_bytes == exact.net_bytes && other.peak_bytes == exact.peak_bytes;
+    exact.identified = exact.identified && same;
+    exact.net_upper_bytes = std::max(exact.net_upper_bytes, other.net_upper_bytes);
+    exact.peak_upper_bytes = std::max(exact.peak_upper_bytes, other.peak_upper_bytes);
+  }
   estimate.net_bytes = exact.net_bytes;
   estimate.peak_bytes = exact.peak_bytes;
   estimate.net_upper_bytes = exact.net_upper_bytes;
   estimate.peak_upper_bytes = exact.peak_upper_bytes;
   estimate.identified = exact.identified && samples_.size() >= 2;
-  if (!estimate.identified) sharpen_bounds(shape, monomials, estimate);
+  if (!estimate.identified && log.rival == nullptr) sharpen_bounds(shape, monomials, estimate);
   if (samples_.size() >= 2 && model.interpolates()) {
     estimate.basis = PredictionBasis::kLeastSquares;
   }

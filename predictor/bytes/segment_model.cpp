@@ -88,7 +88,9 @@ const StoredSample* SegmentModel::find(const ShapeKey& shape) const {
 
 bool SegmentModel::store(StoredSample sample) {
   const StoredSample* known = find(sample.shape);
-  if (known != nullptr && known->has_same_bytes(sample)) return false;
+  if (known != nullptr && (known->has_same_bytes(sample) || is_reordered(*known, sample))) {
+    return false;
+  }
   const bool confirmed = known == nullptr && is_predicted_exactly(sample);
   const auto capacity = static_cast<std::size_t>(options_.max_samples_per_segment);
   bool evicted = false;
@@ -108,10 +110,22 @@ bool SegmentModel::store(StoredSample sample) {
   if (was_exact && !confirmed && !turned_at_) turned_at_ = sample.order;
   hashes_.push_back(sample.shape.hash());
   samples_.push_back(std::move(sample));
-  if (confirmed && !evicted) return false;
+  if (confirmed && !evicted) return regroup();
   refit();
   if (turned_at_) forget_before_the_turn();
   return true;
+}
+
+// Layers of one class free a block sooner or later by what stands behind them: a log that comes to
+// the same as the known one is no news, and must not take it from the group that it speaks for.
+bool SegmentModel::is_reordered(const StoredSample& known, const StoredSample& sample) const {
+  const bool same = known.has_deltas && sample.has_deltas && known.net_bytes == sample.net_bytes &&
+                    known.peak_bytes == sample.peak_bytes;
+  if (!same || known.signature == sample.signature) return false;
+  const auto rank = [this](const StoredSample& of) {
+    return std::ranges::find(groups_, of.signature, &LogGroup::signature) - groups_.begin();
+  };
+  return rank(sample) >= rank(known);
 }
 
 // Where a settled exact model was contradicted: once the samples since then agree with one another
@@ -143,7 +157,7 @@ bool SegmentModel::is_predicted_exactly(const StoredSample& sample) const {
   if (groups_.empty() || samples_.size() < 2) return false;
   Monomials buffer{};
   const auto monomials = evaluate(sample.shape, buffer);
-  const Group& group = group_for(sample.shape);
+  const LogGroup& group = *log_for(sample.shape).group;
   if (sample.has_deltas) {
     return group.signature == sample.signature && group.has_pattern_of(sample.shape) &&
            group.model.confirms({sample.deltas, monomials, 1});
@@ -200,8 +214,8 @@ bool SegmentModel::polynomials_fit_better() const {
     if (sample.has_deltas && sample.signature == groups_.front().signature) continue;
     Monomials buffer{};
     const auto monomials = evaluate(sample.shape, buffer);
-    const ExactEstimate estimate =
-        group_for(sample.shape).model.predict(monomials, basis_->volume(sample.shape));
+    const ExactEstimate estimate = first_of_pattern(groups_, sample.shape)
+                                       ->model.predict(monomials, basis_->volume(sample.shape));
     worst = std::max({worst, std::abs(sample.net_bytes - estimate.net_bytes),
                       std::abs(sample.peak_bytes - estimate.peak_bytes)});
   }
@@ -209,19 +223,21 @@ bool SegmentModel::polynomials_fit_better() const {
   return std::max(residual, tolerance) * kByFar < static_cast<double>(worst);
 }
 
-std::vector<SegmentModel::Group> SegmentModel::rank_groups() const {
-  std::map<std::uint64_t, Group> groups;
+std::vector<LogGroup> SegmentModel::rank_groups() const {
+  std::map<std::uint64_t, LogGroup> groups;
   for (std::size_t i = 0; i < samples_.size(); ++i) {
     const StoredSample& sample = samples_[i];
     if (!sample.has_deltas) continue;
-    Group& group = groups[sample.signature];
-    group.add(sample, basis_->volume(sample.shape), i + kRecentShapes >= samples_.size());
+    LogGroup& group = groups[sample.signature];
+    group.signature = sample.signature;
+    group.add(sample.shape, sample.order, basis_->volume(sample.shape),
+              i + kRecentShapes >= samples_.size());
   }
-  std::vector<Group> ranked;
+  std::vector<LogGroup> ranked;
   for (auto& [signature, group] : groups) {
     if (group.shapes >= 2 || samples_.size() == 1) ranked.push_back(std::move(group));
   }
-  std::ranges::sort(ranked, [](const Group& left, const Group& right) {
+  std::ranges::sort(ranked, [](const LogGroup& left, const LogGroup& right) {
     return std::tuple(left.recent, left.last_order) > std::tuple(right.recent, right.last_order);
   });
   if (ranked.size() > kMostGroups) ranked.resize(kMostGroups);
@@ -248,8 +264,27 @@ ExactModel SegmentModel::build_exact(std::uint64_t signature) const {
 
 void SegmentModel::refit_groups() {
   groups_ = rank_groups();
-  for (Group& group : groups_) group.model = build_exact(group.signature);
+  for (LogGroup& group : groups_) group.model = build_exact(group.signature);
   if (!groups_.empty() && contradicts_recent(groups_.front().model)) groups_.clear();
+}
+
+// After a sample that the models need not be made anew for. False: all shapes are read from the
+// same logs as before.
+bool SegmentModel::regroup() {
+  if (groups_.size() < 2) return false;
+  std::vector<LogGroup> ranked = rank_groups();
+  for (LogGroup& group : ranked) {
+    const auto known = std::ranges::find(groups_, group.signature, &LogGroup::signature);
+    if (known == groups_.end()) {
+      refit();
+      return true;
+    }
+    group.model = std::move(known->model);
+  }
+  const bool same = std::ranges::equal(
+      ranked, groups_, [](const LogGroup& a, const LogGroup& b) { return a.is_alike(b); });
+  groups_ = std::move(ranked);
+  return !same;
 }
 
 // Samples without a log cannot join a group; where most recent ones contradict it, it is stale.

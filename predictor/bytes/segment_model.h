@@ -9,6 +9,7 @@
 
 #include "predictor/bytes/exact_model.h"
 #include "predictor/bytes/least_squares.h"
+#include "predictor/bytes/log_group.h"
 #include "predictor/bytes/monomials.h"
 #include "predictor/times/time_model.h"
 #include "pudica/predictor.h"
@@ -28,13 +29,12 @@ struct StoredSample {
   [[nodiscard]] bool has_same_bytes(const StoredSample& other) const;
 };
 
-// Learns one segment. Bytes: the exact model of the log that most recent shapes share, where two
-// shapes share one and polynomials of net and peak do not fit all shapes far better (loops as long
-// as the batch: a log is that of one length); else those; else the one shape scaled. Memory is
-// bounded
-// by the distinct shapes kept: the oldest goes first, the extremes of each dimension stay. A full
-// store does not take in what the exact model predicts already.
-// Not thread-safe.
+// Learns one segment. Bytes: the exact model of the log that most recent shapes share, or of
+// another where something tells that the shape is one of its (log_group.h), where two shapes share
+// one and polynomials of net and peak do not fit all shapes far better (loops as long as the batch:
+// a log is that of one length); else those; else the one shape scaled. Memory is bounded by the
+// distinct shapes kept: the oldest goes first, the extremes of each dimension stay. A full store
+// does not take in what the exact model predicts already. Not thread-safe.
 class SegmentModel {
  public:
   SegmentModel(SegmentKey key, const PredictorOptions& options, std::size_t dimensions);
@@ -60,26 +60,6 @@ class SegmentModel {
  private:
   using Monomials = std::array<std::int64_t, kMostMonomials>;
 
-  // The samples that share one log, compiled.
-  struct Group {
-    std::uint64_t signature = 0;
-    std::size_t recent = 0;  // shapes among the last few
-    std::size_t shapes = 0;
-    std::uint64_t last_order = 0;
-    std::uint64_t unit_patterns = 0;  // set of masks of the dimensions that are 1
-    // Masks of the dimensions that are whole vectors at some of its shapes, and at all of them.
-    std::uint32_t aligned_once = 0;
-    std::uint32_t aligned_always = ~std::uint32_t{0};
-    double least_volume = 0;
-    double most_volume = 0;
-    ExactModel model;
-
-    // Some of its shapes had just these dimensions at 1.
-    [[nodiscard]] bool has_pattern_of(const ShapeKey& shape) const;
-    void add(const StoredSample& sample, double volume, bool is_recent);
-    // True if something tells this group's shapes from the other's, and puts `shape` here.
-    [[nodiscard]] bool claims(const ShapeKey& shape, double volume, const Group& from) const;
-  };
   struct PolynomialFit {
     LinearFit net;
     LinearFit peak;
@@ -89,6 +69,7 @@ class SegmentModel {
                                                        Monomials& values) const;
   StoredSample make_stored(const ShapeKey& shape, const SegmentSample& sample) const;
   bool store(StoredSample sample);
+  [[nodiscard]] bool is_reordered(const StoredSample& known, const StoredSample& sample) const;
   [[nodiscard]] bool is_predicted_exactly(const StoredSample& sample) const;
   [[nodiscard]] bool is_extreme(const ShapeKey& shape, std::size_t skipped) const;
   void evict_one();
@@ -103,11 +84,12 @@ class SegmentModel {
   void forget_before_the_turn();
   void refit_polynomials();
   [[nodiscard]] bool polynomials_fit_better() const;
-  [[nodiscard]] std::vector<Group> rank_groups() const;
+  [[nodiscard]] std::vector<LogGroup> rank_groups() const;
+  bool regroup();
   [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
   ExactModel build_exact(std::uint64_t signature) const;
 
-  [[nodiscard]] const Group& group_for(const ShapeKey& shape) const;
+  [[nodiscard]] LogChoice log_for(const ShapeKey& shape) const;
   void estimate_seen(const StoredSample& sample, std::span<const std::int64_t> monomials,
                      SegmentEstimate& estimate) const;
   void estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
@@ -129,7 +111,7 @@ class SegmentModel {
   // Order of the first sample that contradicted a settled exact model.
   std::optional<std::uint64_t> turned_at_;
   std::int64_t observations_ = 0;
-  std::vector<Group> groups_;                 // the preferred one first
+  std::vector<LogGroup> groups_;              // the preferred one first
   std::optional<PolynomialFit> polynomials_;  // of all samples, where some are in no group
   TimeModel time_;
 };

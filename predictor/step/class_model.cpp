@@ -61,8 +61,14 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   const auto full = pair(Mode::full(), variant, gradients_present);
   const auto derived = full ? derived_keep(*forward, *full) : std::nullopt;
   if (!own || !derived) return own ? own : derived;
-  // What few kept calls leave open, recomputed ones may have settled.
-  return is_sure(*full) ? derived : own;
+  // What few kept calls leave open, recomputed ones may have settled; what they have settled
+  // themselves stands. (A recomputed layer leaves what is released in the head as well.)
+  if (!is_sure(*full)) return own;
+  ModePair out = *derived;
+  if (own->fit && open_bytes(*own) <= kNoticeableBytes) {
+    out.backward.net_bytes = out.backward.net_upper_bytes = own->backward.net_bytes;
+  }
+  return out;
 }
 
 // What it changes that gradients are there already (none is made, sums are) is the same in every

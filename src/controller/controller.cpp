@@ -196,9 +196,11 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   const bool record = wants_record(context, model, certain);
   const bool teaches = may_teach(context, model, built.plan) && measure_menu(context, model, built);
   if (teaches) return publish(std::move(built.plan), {}, true);
-  const bool is_further =
-      runs_selective(built.plan) && !claims_.are_made() && kind_->menu.grows_to(context.shape);
-  StepDecision decision = publish(std::move(built.plan), {0, true, certain}, record || is_further);
+  // A restored state has seen more than this process.
+  const bool is_new = kind_->measured.wants(context.shape) ||
+                      (runs_selective(built.plan) && kind_->menu.grows_to(context.shape));
+  StepDecision decision =
+      publish(std::move(built.plan), {0, true, certain}, record || (is_new && !claims_.are_made()));
   entry.plan = decision.plan;
   if (base_.coming_state() == Bytes(0))
     kind_->plans.insert(context, std::move(entry), step_);  // else of once

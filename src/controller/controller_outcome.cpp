@@ -159,6 +159,7 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
       learner_.observe(outcome, doubtful ? options_.warmup_fit_error : 0.0);
   if (report.observed == 0) return;
   ++kind_->recorded_steps;
+  kind_->measured.note(shape);
   kind_->relearning = false;
   if (drifted && report.forgotten > 0) kind_->menu.measured_to.clear();
   if (outcome.plan != nullptr && runs_selective(*outcome.plan)) kind_->menu.note_measured(shape);

@@ -15,6 +15,7 @@
 
 #include "controller/kinds_by_shape.h"
 #include "controller/known_peaks.h"
+#include "controller/measured_shapes.h"
 #include "controller/menu_course.h"
 #include "controller/phase.h"
 #include "controller/tight_shapes.h"
@@ -66,6 +67,7 @@ struct StepKind {
     recorded_steps = 0;
     doubtful_steps = 0;
     menu.measured_to.clear();
+    measured.clear();
     judge_drift = false;
     relearning = false;
     begin_learning();
@@ -83,6 +85,7 @@ struct StepKind {
   DriftDetector drift;
 
   std::int64_t recorded_steps = 0;    // that taught something
+  MeasuredShapes measured;            // in those
   std::int64_t learning_steps = 0;    // since learning last began
   std::int64_t curious_steps = 0;     // recorded while planning, since learning last began
   std::int64_t unmeasured_steps = 0;  // recorded in a row that could not be cut into segments

@@ -61,6 +61,19 @@ TEST(ControllerWanted, WhatIsWantedLaterIsLearnedLater) {
 
 // Two shapes tell how a mode grows, until an operator takes another way: the first plan that takes
 // it a quarter further is looked at again, and no more than that.
+// Operators that pad run, or do not, by whether a length is a whole vector.
+TEST(ControllerWanted, AKindOfShapesIsMeasuredAtTwoOfThem) {
+  Harness harness({.menu_steps = 3});
+  const Bytes budget = harness.budget_at({8, 300}, 0.4);
+  for (int i = 0; i < 30; ++i) harness.step({8, 200 + 8 * (i % 5)}, budget);
+  const auto is_recorded = [&](std::int64_t length) {
+    return harness.step({8, length}, budget).decision.record;
+  };
+  EXPECT_TRUE(is_recorded(203));
+  EXPECT_TRUE(is_recorded(210));
+  for (const std::int64_t length : {217, 224, 229}) EXPECT_FALSE(is_recorded(length)) << length;
+}
+
 TEST(ControllerWanted, AModeIsLookedAtAgainWhereAPlanTakesItFurther) {
   Harness harness({.menu_steps = 3});
   const Bytes budget = harness.budget_at({8, 300}, 0.4);
@@ -71,10 +84,10 @@ TEST(ControllerWanted, AModeIsLookedAtAgainWhereAPlanTakesItFurther) {
     EXPECT_TRUE(done.decision.plan->predicts_peak());
     return done.decision.record;
   };
-  EXPECT_FALSE(is_recorded(250));
-  EXPECT_TRUE(is_recorded(330));
-  EXPECT_FALSE(is_recorded(340));
-  EXPECT_FALSE(is_recorded(300));
+  EXPECT_FALSE(is_recorded(248));
+  EXPECT_TRUE(is_recorded(328));
+  EXPECT_FALSE(is_recorded(336));
+  EXPECT_FALSE(is_recorded(304));
 }
 
 }  // namespace

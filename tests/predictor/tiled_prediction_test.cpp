@@ -1,22 +1,22 @@
 // Sizes that kernels round up to whole tiles, or that grow no further: read from few shapes, exact
 // at others.
 #include <algorithm>
-#include <functional>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "predictor/kernel_sizes.h"
 #include "pudica/predictor.h"
 
 namespace pudica {
 namespace {
 
+using testing::sample;
+using testing::Size;
+using testing::up;
+
 constexpr std::uint64_t kSeed = 20261127;
 const SegmentKey kBackward{SegmentKind::kBackward, 0, Mode::keep(), 0};
-
-using Size = std::function<std::int64_t(const ShapeKey&)>;
-
-std::int64_t up(std::int64_t value, std::int64_t tile) { return (value + tile - 1) / tile * tile; }
 
 // As an attention's backward in bfloat16 and the partial sums behind a bias have them.
 const Size kPlain = [](const ShapeKey& s) { return s[0] * s[1] * 1536; };
@@ -29,18 +29,6 @@ const Size kFewBlocks = [](const ShapeKey& s) {
 const Size kWindow = [](const ShapeKey& s) {
   return s[0] * std::min<std::int64_t>(s[1], 128) * 96;
 };
-
-// Each size allocated beside the last, all freed at the end but the first.
-SegmentSample sample(const std::vector<Size>& sizes, const ShapeKey& shape, std::int64_t granules) {
-  SegmentSample out;
-  for (const Size& size : sizes) out.deltas.push_back(up(size(shape), granules));
-  for (std::size_t i = sizes.size(); i > 1; --i) out.deltas.push_back(-out.deltas[i - 1]);
-  for (const std::int64_t delta : out.deltas) {
-    out.net_bytes += delta;
-    out.peak_bytes = std::max(out.peak_bytes, out.net_bytes);
-  }
-  return out;
-}
 
 class TiledPrediction : public ::testing::TestWithParam<std::int64_t> {
  protected:
@@ -130,30 +118,61 @@ TEST_P(TiledPrediction, OfAnyTile) {
   EXPECT_GE(exact, kRounds * kAsked * 95 / 100);
 }
 
-// Attention pads a mask whose length is no whole vector, and a large sum is taken in two stages:
-// what is more than in other logs stands in those of the shapes alike.
-TEST_P(TiledPrediction, EachShapeIsReadFromTheLogsOfItsLike) {
-  const std::vector<Size> plain{kPlain, kPlain};
-  const std::vector<Size> padded{kPlain, kMask, kPlain};
-  for (const int least : {0, 3000}) {
-    SCOPED_TRACE(::testing::Message() << "rows " << least);
-    predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
-    const auto of = [&](const ShapeKey& shape) {
-      const bool more = least == 0 ? shape[1] % 8 != 0 : shape[0] * shape[1] >= least;
-      return sample(more ? padded : plain, shape, GetParam());
-    };
-    for (const ShapeKey& shape :
-         {ShapeKey{16, 121}, ShapeKey{12, 264}, ShapeKey{12, 133}, ShapeKey{16, 296},
-          ShapeKey{12, 305}, ShapeKey{16, 410}, ShapeKey{16, 88}}) {
-      predictor_->observe(kBackward, shape, of(shape));
-    }
-    for (const ShapeKey& asked : {ShapeKey{16, 77}, ShapeKey{16, 80}, ShapeKey{12, 400},
-                                  ShapeKey{16, 423}, ShapeKey{8, 96}, ShapeKey{16, 504}}) {
-      const auto estimate = predictor_->predict(kBackward, asked);
-      EXPECT_EQ(estimate->peak_bytes, of(asked).peak_bytes) << asked.to_string();
-      EXPECT_TRUE(estimate->identified) << asked.to_string();
-    }
+// A window an element of the batch, or blocks on a device: as long as one batch was seen either may
+// be what a size stays at.
+TEST_P(TiledPrediction, WhatItStaysAtMayGrowWithTheBatch) {
+  const std::vector<Size> sizes{kPlain, kWindow};
+  observe(sizes, {{16, 70}, {16, 83}, {16, 118}, {16, 150}, {16, 229}});
+  expect_exact(sizes, {{16, 101}, {16, 301}});
+  const ShapeKey larger{32, 301};
+  const auto estimate = predictor_->predict(kBackward, larger);
+  EXPECT_FALSE(estimate->identified);
+  EXPECT_GE(estimate->peak_upper_bytes, sample(sizes, larger, GetParam()).peak_bytes);
+  observe(sizes, {{8, 150}, {8, 90}});
+  expect_exact(sizes, {larger, {8, 300}, {24, 99}});
+}
+
+// Lengths of two tiles alone: no third one comes, nor is it asked for.
+TEST_P(TiledPrediction, ASizeThatWasSeenIsCertainWhereAllAgree) {
+  const std::vector<Size> sizes{kPlain, kAccumulator};
+  observe(sizes, {{16, 382}, {16, 470}, {16, 301}, {16, 259}, {16, 387}});
+  expect_exact(sizes, {{16, 410}, {16, 370}, {16, 460}});
+  const auto longer = predictor_->predict(kBackward, ShapeKey{16, 600});
+  EXPECT_FALSE(longer->identified);
+}
+
+TEST_P(TiledPrediction, OfACoefficientTheBatchIsNoPart) {
+  const std::vector<Size> sizes{kAccumulator};
+  observe(sizes, {{16, 133}, {16, 331}, {16, 500}});
+  for (const ShapeKey& asked : {ShapeKey{8, 301}, ShapeKey{24, 301}}) {
+    const auto estimate = predictor_->predict(kBackward, asked);
+    EXPECT_EQ(estimate->peak_bytes, sample(sizes, asked, GetParam()).peak_bytes);
+    EXPECT_FALSE(estimate->identified) << "of one batch";
   }
+}
+
+// What grows no further is known from where it does not, though one shape with less says little of
+// how it came there.
+TEST_P(TiledPrediction, AtRestIsKnownBeforeWhatIsBelow) {
+  const std::vector<Size> sizes{kPlain, kFewBlocks};
+  observe(sizes, {{16, 382}, {16, 470}, {16, 101}, {16, 356}, {16, 410}});
+  expect_exact(sizes, {{16, 360}, {16, 430}, {16, 1020}});
+  for (const std::int64_t length : {70, 150}) {
+    const ShapeKey asked{16, length};
+    const auto estimate = predictor_->predict(kBackward, asked);
+    EXPECT_FALSE(estimate->identified) << length;
+    EXPECT_GE(estimate->peak_upper_bytes, sample(sizes, asked, GetParam()).peak_bytes) << length;
+  }
+}
+
+// A tile that is no power of two stays at its last size for a while, as what grows no further does.
+TEST_P(TiledPrediction, TwoShapesBelowDoNotShowThatGrowthEnds) {
+  const std::vector<Size> sizes{[](const ShapeKey& s) { return s[0] * up(s[1], 80) * 3072; }};
+  observe(sizes, {{16, 107}, {16, 250}, {16, 446}, {16, 478}});
+  const ShapeKey asked{16, 600};
+  const auto estimate = predictor_->predict(kBackward, asked);
+  EXPECT_FALSE(estimate->identified);
+  EXPECT_GE(estimate->peak_upper_bytes, sample(sizes, asked, GetParam()).peak_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Granularity, TiledPrediction, ::testing::Values(1, 512));

@@ -190,6 +190,42 @@ TEST(ClassModel, WhatIsKeptAndWhatIsRecomputedMayBeTwoVariants) {
   }
 }
 
+// Under autocast a recomputed layer leaves the casts of its weights as well, until the head
+// releases them: what kept calls say of what they leave stands, though their backward's peak is
+// open.
+TEST(ClassModel, WhatKeptCallsLeaveIsNotReadOffRecomputedOnes) {
+  SegmentStore store = empty_store();
+  constexpr std::int64_t kCasts = 300000;
+  const auto tiled = [](const ShapeKey& shape) { return (shape[1] + 127) / 128 * 128 * 4096; };
+  const auto ran = [&](const ShapeKey& shape, Mode mode) {
+    const bool kept = mode == Mode::keep();
+    const std::int64_t first = 256 * shape[0] * shape[1];
+    const std::int64_t second = held(shape) - first;
+    StepOutcome outcome;
+    outcome.context.shape = shape;
+    outcome.segments = {call(SegmentKind::kForward, mode, 0,
+                             kept ? std::vector{first, second, kCasts} : std::vector{kCasts}, 0),
+                        call(SegmentKind::kBackward, mode, 0,
+                             kept ? std::vector{kGradients, -first, -second, -kCasts}
+                                  : std::vector{first, second, kGradients, -first, -second},
+                             tiled(shape))};
+    if (!kept) {
+      outcome.segments.push_back(call(SegmentKind::kRecompute, mode, 0, {first, second}, 0));
+    }
+    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+  };
+  for (const ShapeKey& shape : kShapes) ran(shape, Mode::full());
+  for (const ShapeKey& shape : {ShapeKey{8, 100, 60}, ShapeKey{6, 210, 90}}) {
+    ran(shape, Mode::keep());
+  }
+  const ClassQuery query{{7, 150, 71}, 0, false, false};
+  const ClassModel classes(store, query);
+  const auto keep = classes.exact(Mode::keep(), 0);
+  ASSERT_TRUE(keep && keep->fit);
+  EXPECT_EQ(keep->remaining_bytes(), kGradients);
+  EXPECT_EQ(classes.residue(0), kGradients);
+}
+
 // What a mode released where it was seen says nothing of another shape.
 TEST(ClassModel, NothingIsReleasedByAModeThatIsNotKnownThere) {
   SegmentStore store = empty_store();

@@ -60,7 +60,7 @@ std::shared_ptr<const ClassMenu> with_nodes(const ClassMenu& menu, const Collect
 
 bool ClassTapes::wants_collection() const {
   const std::lock_guard lock(mutex_);
-  return collections_ < kCollections && menu_ == nullptr;
+  return collections_ < kCollections && readings_.empty();
 }
 
 void ClassTapes::collected(const Collection& call) {
@@ -72,19 +72,63 @@ void ClassTapes::collected(const Collection& call) {
   auto menu = find_menu(call, kMostSteps, rules_);
   if (menu && evicts_) menu = with_nodes(*menu, call);
   const std::lock_guard lock(mutex_);
-  menu_ = std::move(menu);
+  if (menu) readings_.push_back({std::move(menu), {}});
   searching_ = false;
 }
 
 std::shared_ptr<const ClassMenu> ClassTapes::menu() const {
   const std::lock_guard lock(mutex_);
-  return menu_;
+  return readings_.empty() ? nullptr : readings_[latest_].menu;
+}
+
+std::shared_ptr<const ClassMenu> ClassTapes::menu_at(const ShapeKey& shape) const {
+  const std::lock_guard lock(mutex_);
+  if (readings_.empty()) return nullptr;
+  const Reading& latest = readings_[latest_];
+  for (const Reading& other : readings_) {
+    if (other.met.claims(shape, latest.met).value_or(false)) return other.menu;
+  }
+  return latest.menu;
+}
+
+std::shared_ptr<const ClassMenu> ClassTapes::menu_of(std::uint64_t signature) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(readings_, signature, signature_of);
+  return found == readings_.end() ? nullptr : found->menu;
+}
+
+bool ClassTapes::may_be_read(std::uint64_t signature) const {
+  const std::lock_guard lock(mutex_);
+  if (readings_.empty() || readings_.size() >= kMostReadings) return false;
+  return unreadable_.size() < kMostUnreadable &&
+         std::ranges::find(unreadable_, signature) == unreadable_.end() &&
+         std::ranges::find(readings_, signature, signature_of) == readings_.end();
+}
+
+std::shared_ptr<const ClassMenu> ClassTapes::read(const Collection& call) {
+  std::shared_ptr<const ClassMenu> found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (readings_.empty()) return nullptr;
+    found = readings_.front().menu;
+  }
+  auto reading = read_menu(call, *found);
+  if (reading && evicts_) reading = with_nodes(*reading, call);
+  const std::lock_guard lock(mutex_);
+  const bool same = !readings_.empty() && readings_.front().menu == found;
+  if (!same) return nullptr;  // withdrawn
+  if (reading) {
+    readings_.push_back({reading, {}});
+  } else {
+    unreadable_.push_back(call.tape.signature());
+  }
+  return reading;
 }
 
 std::optional<StepStructure::Menu> ClassTapes::told(const ShapeKey& shape) {
   const std::lock_guard lock(mutex_);
   if (told_) return told_;
-  if (menu_ == nullptr) {
+  if (readings_.empty()) {
     const bool none = collections_ >= kCollections && !searching_;
     if (!none) return std::nullopt;
     StepStructure::Menu menu;
@@ -92,17 +136,22 @@ std::optional<StepStructure::Menu> ClassTapes::told(const ShapeKey& shape) {
     return menu;
   }
   StepStructure::Menu& menu = told_.emplace();
-  menu.id = menu_->id;
+  menu.id = readings_.front().menu->id;
   menu.shape = shape;
-  for (const MenuStep& step : menu_->steps) {
+  for (const MenuStep& step : readings_.front().menu->steps) {
     menu.steps.push_back(to_string(step));
     menu.promises.push_back({step.freed_bytes, step.work_share});
   }
   return told_;
 }
 
-void ClassTapes::met_its_like(const ShapeKey& shape) {
+void ClassTapes::met_its_like(const ShapeKey& shape, const ClassMenu& reading) {
   const std::lock_guard lock(mutex_);
+  const auto ran = std::ranges::find(readings_, reading.signature, signature_of);
+  if (ran != readings_.end()) {
+    ran->met.add(shape);
+    latest_ = static_cast<std::size_t>(ran - readings_.begin());
+  }
   strange_steps_ = 0;
   std::erase(suspects_, shape);
 }
@@ -119,7 +168,8 @@ void ClassTapes::met_strangers(const ShapeKey& shape) {
   };
   if (has(told_->not_at)) {
     if (++strange_steps_ < kMostStrangeSteps) return;
-    menu_ = nullptr;
+    readings_.clear();
+    latest_ = 0;
     told_.reset();
   } else if (has(suspects_)) {
     std::erase(suspects_, shape);

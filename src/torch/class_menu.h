@@ -11,6 +11,7 @@
 
 #include <c10/core/Storage.h>
 
+#include "base/whole_vectors.h"
 #include "pudica/policy.h"
 #include "torch/eviction_graph.h"
 #include "torch/menu_rules.h"
@@ -38,6 +39,7 @@ struct ClassMenu {
   std::uint64_t id = 0;  // of its operators and steps: equal in every process; more than kNone
   std::uint64_t signature = 0;          // of the operators it is for
   std::vector<std::uint64_t> sequence;  // Tape::sequence() of them
+  std::size_t slots = 0;                // that such a call fills
   // A slot that may go, or become bits, as it is saved: what had been saved before it gave it back
   // to the bit, and its bytes did not change afterwards. True of calls with that history alone.
   struct Early {
@@ -68,7 +70,14 @@ struct Collection {
 std::shared_ptr<const ClassMenu> find_menu(const Collection& call, std::size_t most_steps,
                                            const MenuRules& rules = {});
 
-// The tapes of one layer class: collects until its menu is known. Thread-safe.
+// The same modes for calls that run other operators (attention that pads a mask at some lengths):
+// they save as many tensors, and the operators of this call give back what each step drops, what
+// came from outside aside. Null: they do not. Masks are packed as the layer ends.
+// (menu_reading.cpp)
+std::shared_ptr<const ClassMenu> read_menu(const Collection& call, const ClassMenu& menu);
+
+// The tapes of one layer class: collects until its menu is known, and reads it for the other
+// sequences of operators that calls turn out to run. Thread-safe.
 class ClassTapes {
  public:
   // `evicts`: menus have the nodes that a rule of eviction asks for.
@@ -80,11 +89,18 @@ class ClassTapes {
   void collected(const Collection& call);
   // Null: none yet, or none to be had.
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu() const;
+  // Likewise, for the operators that a call in a step of this shape is expected to run.
+  [[nodiscard]] std::shared_ptr<const ClassMenu> menu_at(const ShapeKey& shape) const;
+  // Likewise, for those that it ran. Null: not read yet, or cannot be.
+  [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint64_t signature) const;
+  // There is a menu, and it was not tried to read it for these operators.
+  [[nodiscard]] bool may_be_read(std::uint64_t signature) const;
+  std::shared_ptr<const ClassMenu> read(const Collection& call);
   // As a step's structure tells it. `shape`: of the step under way, which is the one in which the
   // menu was found when it is told for the first time. nullopt: it is not known yet.
   [[nodiscard]] std::optional<StepStructure::Menu> told(const ShapeKey& shape);
-  // A call of this shape ran the operators that the menu is for, with one of its modes.
-  void met_its_like(const ShapeKey& shape);
+  // A call of this shape ran the operators that this reading is for, with one of its modes.
+  void met_its_like(const ShapeKey& shape, const ClassMenu& reading);
   // In a step of this shape calls ran others. Twice with none of its like in between: told with the
   // menu. If plans have its modes there all the same, from step to step, the menu is withdrawn.
   void met_strangers(const ShapeKey& shape);
@@ -94,16 +110,27 @@ class ClassTapes {
   static constexpr int kMostStrangeSteps = 16;
   static constexpr std::size_t kMostSteps = 5;
   static constexpr std::size_t kMostStrangeShapes = 512;
+  static constexpr std::size_t kMostReadings = 8;
+  static constexpr std::size_t kMostUnreadable = 64;
+
+  struct Reading {
+    std::shared_ptr<const ClassMenu> menu;
+    WholeVectors met;  // of the shapes at which it ran
+  };
+
+  static std::uint64_t signature_of(const Reading& reading) { return reading.menu->signature; }
 
   const MenuRules rules_;
   const bool evicts_;
   mutable std::mutex mutex_;
   int collections_ = 0;
   bool searching_ = false;
-  int strange_steps_ = 0;           // in a row, at shapes that were told
-  std::vector<ShapeKey> suspects_;  // shapes of strangers that are not told
-  std::shared_ptr<const ClassMenu> menu_;
-  std::optional<StepStructure::Menu> told_;  // of `menu_`
+  int strange_steps_ = 0;                    // in a row, at shapes that were told
+  std::vector<ShapeKey> suspects_;           // shapes of strangers that are not told
+  std::vector<Reading> readings_;            // as found, then as read for other operators
+  std::size_t latest_ = 0;                   // that ran
+  std::vector<std::uint64_t> unreadable_;    // signatures
+  std::optional<StepStructure::Menu> told_;  // of the first
 };
 
 }  // namespace pudica::hooks

@@ -96,6 +96,7 @@ struct FrameOptions {
   // menu says (kNoStep: none now); with a registry the others can follow one by one.
   static constexpr std::int32_t kNoStep = -1;
   std::shared_ptr<ClassTapes> tapes;
+  std::shared_ptr<const ClassMenu> menu;  // that the call is expected to follow; null: the latest
   std::int32_t menu_step = kNoStep;
   std::shared_ptr<EvictionControl> eviction;  // null: each single tensor once, the cheapest first
   // Set: what nobody else holds is copied there, and freed on the device when the layer ends.
@@ -154,6 +155,11 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // This call was searched for its class's menu: its forward's time is not the layer's, and the
   // search may have been the step's peak. After finish().
   [[nodiscard]] bool searched() const { return searched_; }
+  // It ran other operators than expected, for which the menu can be read: it was kept until its
+  // end, then did as planned. After finish().
+  [[nodiscard]] bool dropped_late() const { return dropped_late_; }
+  // What its tape goes by. After finish(), where taped().
+  [[nodiscard]] const std::shared_ptr<const ClassMenu>& menu() const { return menu_; }
   // It ran other operators than its class's menu is for, and was kept.
   [[nodiscard]] bool is_strange() const { return is_strange_; }
   // What was let go came back before the layer's end: its forward's time is not the layer's.
@@ -271,8 +277,11 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // may then be called again.
   void take_back();
   void settle_tape();
-  // Whether the call is one that the menu is for.
+  // Whether the call is one that the menu is for, or can be read for.
   [[nodiscard]] bool fits_menu();
+  void read_menu_here();
+  // Has the call looked at, where there is room for what that takes.
+  void search(const std::function<void(const Collection&)>& look);
   // False: it cannot be, and nothing has changed.
   [[nodiscard]] bool drop_by_menu();
   // The slots let go of these storages: the tape has them.
@@ -347,6 +356,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool consumed_ = false;  // a backward has read it for good: nothing more is given up
   bool searched_ = false;
   bool is_strange_ = false;
+  bool dropped_late_ = false;
   bool lost_buffers_ = false;  // changed, though none of its class did when it was tried
   bool taken_back_ = false;
   double packing_seconds_ = 0;

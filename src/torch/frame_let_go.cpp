@@ -33,7 +33,7 @@ const MenuStep* Frame::menu_step() const {
 }
 
 void Frame::follow_menu() {
-  menu_ = options_.tapes->menu();
+  menu_ = options_.menu ? options_.menu : options_.tapes->menu();
   // A trial compares with what the forward saved.
   if (menu_step() == nullptr || options_.on_trial) return;
   tape_->follow({&menu_->sequence, &menu_->keep_operators, [this] { take_back(); }});

@@ -80,22 +80,7 @@ std::vector<c10::Storage> Frame::bytes_of_slots() const {
 
 void Frame::settle_tape() {
   if (options_.tapes->wants_collection()) {
-    const std::vector<c10::Storage> bytes_of = bytes_of_slots();
-    if (!has_room_to_search(bytes_of, options_.device)) {
-      tape_.reset();
-      return;
-    }
-    std::vector<std::int32_t> slot_storage;
-    std::vector<std::uint64_t> histories;
-    for (const Slot& slot : slots_) {
-      slot_storage.push_back(slot.storage);
-      histories.push_back(slot.history);
-    }
-    searched_ = true;
-    {
-      const FlagGuard searching(this_thread_is_searching());
-      options_.tapes->collected({*tape_, slot_storage, bytes_of, histories});
-    }
+    search([this](const Collection& call) { options_.tapes->collected(call); });
     tape_.reset();
     return;
   }
@@ -105,12 +90,42 @@ void Frame::settle_tape() {
   }
 }
 
+void Frame::search(const std::function<void(const Collection&)>& look) {
+  const std::vector<c10::Storage> bytes_of = bytes_of_slots();
+  if (!has_room_to_search(bytes_of, options_.device)) return;
+  std::vector<std::int32_t> slot_storage;
+  std::vector<std::uint64_t> histories;
+  for (const Slot& slot : slots_) {
+    slot_storage.push_back(slot.storage);
+    histories.push_back(slot.history);
+  }
+  searched_ = true;
+  const FlagGuard searching(this_thread_is_searching());
+  look({*tape_, slot_storage, bytes_of, histories});
+}
+
 bool Frame::fits_menu() {
   if (!menu_) menu_ = options_.tapes->menu();
   if (!menu_) return false;
-  const bool fits = !tape_->incomplete() && tape_->signature() == menu_->signature;
-  is_strange_ = !fits;
-  return fits;
+  const std::uint64_t signature = tape_->signature();
+  if (!tape_->incomplete() && signature != menu_->signature) {
+    dropped_late_ = true;
+    if (auto reading = options_.tapes->menu_of(signature)) {
+      menu_ = std::move(reading);
+    } else if (options_.tapes->may_be_read(signature)) {
+      read_menu_here();
+    }
+  }
+  is_strange_ = tape_->incomplete() || signature != menu_->signature;
+  return !is_strange_;
+}
+
+// The call has run as if it were kept: what is measured of it is not the mode's.
+void Frame::read_menu_here() {
+  take_back();
+  search([this](const Collection& call) {
+    if (auto reading = options_.tapes->read(call)) menu_ = std::move(reading);
+  });
 }
 
 bool Frame::drop_by_menu() {

@@ -59,6 +59,7 @@ class MenuFinder {
     auto menu = std::make_shared<ClassMenu>();
     menu->signature = tape_.signature();
     menu->sequence = tape_.sequence();
+    menu->slots = call_.slot_storage.size();
     for (const MenuPoint& point : hull) menu->steps.push_back(step_of(point));
     add_order(*menu);
     drop_what_differs(*menu);

@@ -219,7 +219,7 @@ std::vector<RecordedCall> Session::recorded_calls(const StepStructure& structure
                         joined || revoked || call.taken_back,
                         call.joined,
                         call.collected,
-                        call.on_trial,
+                        call.on_trial || call.dropped_late,
                         call.no_gradient,
                         outputs.held_bytes(layer),
                         outputs.left_bytes(layer),

@@ -170,7 +170,8 @@ class Session final : public Handle {
     bool collected = false;   // searched for its class's menu
     bool taken_back = false;  // what it let go came back: its times are not the layer's
     bool on_trial = false;
-    bool no_gradient = false;  // flows through it
+    bool dropped_late = false;  // kept until its end: it ran other operators than expected
+    bool no_gradient = false;   // flows through it
     bool hook_free = false;
     bool passed_by = false;  // nothing was seen of it
     double forward_us = 0;   // on the host

@@ -167,7 +167,10 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
     if (!habit) habit = std::make_shared<OffloadHabit>();
     frame.offload_habit = habit;
   }
-  if (frame.store && wants_tape(call)) frame.tapes = class_tapes_[call.layer_class];
+  if (frame.store && wants_tape(call)) {
+    frame.tapes = class_tapes_[call.layer_class];
+    if (frame.tapes) frame.menu = frame.tapes->menu_at(context_.shape);
+  }
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   if (!frame.store) frame.keep_operators = keep_operators_;
   if (frame.registry) frame.eviction = eviction_;
@@ -330,7 +333,8 @@ void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
   if (call.mode.kind == Mode::Kind::kSelective) {
     if (frame->is_strange()) note_strangers(call.layer_class);
     if (frame->taped()) {
-      class_tapes_[call.layer_class]->met_its_like(context_.shape);
+      call.dropped_late = frame->dropped_late();
+      class_tapes_[call.layer_class]->met_its_like(context_.shape, *frame->menu());
     } else {
       call.mode = Mode::keep();  // the call was not the one that the menu is for
     }

@@ -23,7 +23,8 @@ struct RecordedCall {
   bool joined = false;
   // Its forward's time is not its own: it was searched for a menu.
   bool collected = false;
-  bool on_trial = false;  // tells nothing: it is run again in the backward although it was kept
+  // Tells nothing: it is run again in the backward although it was kept, or was kept until its end.
+  bool on_trial = false;
   // Nothing in it needs a gradient (frozen layers below all that is trained): it has no border, and
   // its backward is empty.
   bool no_gradient = false;

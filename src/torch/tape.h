@@ -143,7 +143,7 @@ class Tape final : public OperatorObserver {
   [[nodiscard]] const HostClock& clock() const { return clock_; }
   void note_bits(std::int32_t storage);
   [[nodiscard]] const std::optional<c10::Stream>& stream() const { return stream_; }
-  // By operator, the signature up to it. Only where `timed`.
+  // By operator, the signature up to it.
   [[nodiscard]] const std::vector<std::uint64_t>& sequence() const { return sequence_; }
 
   // So that a saved storage need not stay until the layer ends, while recording. What is pointed to

@@ -48,7 +48,7 @@ void Tape::note_bits(std::int32_t storage) {
 }
 
 void Tape::check_sequence() {
-  if (timed_) sequence_.push_back(signature_);
+  sequence_.push_back(signature_);
   if (!follows()) return;
   const auto& sequence = *followed_.sequence;
   bool next = position_ < sequence.size() && sequence[position_] == signature_;

@@ -57,7 +57,7 @@ class StrangersTest : public MenuPromisesTest {
   StrangersTest() {
     policy_->menus = true;
     policy_->record = true;
-    strange_length_ = 32;
+    is_strange_ = [](std::int64_t length) { return length == 32; };
   }
 
   std::vector<Mode> modes_run() {
@@ -116,7 +116,7 @@ TEST_F(StrangersTest, OddCallsBetweenFittingOnesAreNotTold) {
   train_step(*handle, 24);
   policy_->plan = plan_of(std::vector<Mode>(4, Mode::selective(1)));
   for (int step = 0; step < 6; ++step) {
-    strange_length_ = step % 2 == 0 ? 24 : -1;
+    is_strange_ = [step](std::int64_t) { return step % 2 == 0; };
     train_step(*handle, 24);
   }
   EXPECT_TRUE(policy_->structures.back().menus[0].not_at.empty());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -89,8 +90,8 @@ class SessionTest : public ::testing::Test {
       const auto layer = model_->layers[i];
       x = handle.layer(
           static_cast<std::int64_t>(i),
-          [layer, strange = length == strange_length_](const at::Tensor& in) {
-            return layer->forward(strange ? in.sin() : in);
+          [this, layer, strange = is_strange_(length)](const at::Tensor& in) {
+            return strange ? strange_call_(*layer, in) : layer->forward(in);
           },
           x);
     }
@@ -123,7 +124,10 @@ class SessionTest : public ::testing::Test {
   std::shared_ptr<WorkClock> clock_ = operator_clock();
   std::unique_ptr<ToyModel> model_;
   at::Tensor held_;
-  std::int64_t strange_length_ = -1;  // at which layers run another operator
+  // At which lengths layers run other operators, and how.
+  std::function<bool(std::int64_t)> is_strange_ = [](std::int64_t /*length*/) { return false; };
+  std::function<at::Tensor(ToyLayer&, const at::Tensor&)> strange_call_ =
+      [](ToyLayer& layer, const at::Tensor& in) { return layer.forward(in.sin()); };
   StepReport report_;
 };
 

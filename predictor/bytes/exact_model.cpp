@@ -192,11 +192,12 @@ ExactModel::SizeRange ExactModel::range(const EventSize& size,
     range.low = size.fit->is_tested() ? to_bytes(size.fit->value(monomials) - slack) : 0;
     range.high = to_bytes(size.fit->value(monomials) + slack);
   }
-  const bool untested = size.fit && !size.fit->is_tested();
+  // Nor is a fit that says that nothing is there, of what always was.
+  const bool untested = size.fit && (!size.fit->is_tested() || range.low <= 0);
   const bool was_seen = std::ranges::any_of(size.seen, [&](const auto& seen) {
     return range.low == seen.first && range.high == seen.first && volume <= seen.second;
   });
-  range.is_weak = size.is_weak && !was_seen;
+  range.is_weak = (size.is_weak && !was_seen) || (untested && range.high <= 0);
   if (untested || range.is_weak) {
     const double growth = std::max(1.0, volume / size.volume_of_largest);
     const auto scaled = to_bytes(static_cast<double>(size.largest_bytes) * growth);

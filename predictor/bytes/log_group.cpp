@@ -33,8 +33,10 @@ struct Claim {
 };
 
 Claim claim(const LogGroup& one, const LogGroup& other, const ShapeKey& shape, double volume) {
-  const bool replaced = one.last_order < other.first_order || other.last_order < one.first_order;
-  if (replaced) return {};
+  const auto gave_way = [](const LogGroup& before, const LogGroup& after) {
+    return before.last_order < after.first_order && before.recent == 0;
+  };
+  if (gave_way(one, other) || gave_way(other, one)) return {};
   const auto vectors = one.whole_vectors.claims(shape, other.whole_vectors);
   const auto side = side_by_volume(volume, one, other);
   if (!side) return {vectors.value_or(false), false};

@@ -43,7 +43,7 @@ const LogGroup* first_of_pattern(const std::vector<LogGroup>& groups, const Shap
 
 // That, or another such group where something tells the shapes of the two apart: whole vectors
 // (what pads is not there), or the volume (large sums are taken in other ways than small ones).
-// Groups of which the one was there before the other tell how the segment has changed, not that.
+// A group that was there before the other, and not lately, tells how the segment has changed.
 LogChoice choose_log(const std::vector<LogGroup>& groups, const ShapeKey& shape, double volume);
 
 }  // namespace pudica::predictor

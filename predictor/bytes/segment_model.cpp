@@ -125,7 +125,8 @@ bool SegmentModel::is_reordered(const StoredSample& known, const StoredSample& s
   const auto rank = [this](const StoredSample& of) {
     return std::ranges::find(groups_, of.signature, &LogGroup::signature) - groups_.begin();
   };
-  return rank(sample) >= rank(known);
+  const auto none = static_cast<std::ptrdiff_t>(groups_.size());
+  return rank(known) != none && rank(sample) >= rank(known);
 }
 
 // Where a settled exact model was contradicted: once the samples since then agree with one another

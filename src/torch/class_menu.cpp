@@ -35,8 +35,9 @@ std::string to_string(const MenuStep& step) {
 
 namespace {
 
-// Each candidate by itself, all others being there.
-std::shared_ptr<const ClassMenu> with_nodes(const ClassMenu& menu, const Collection& call) {
+// Each candidate by itself, all others being there. The seconds are those of `timed`, where set.
+std::shared_ptr<const ClassMenu> with_nodes(const ClassMenu& menu, const Collection& call,
+                                            const ClassMenu* timed = nullptr) {
   const auto storage_of = [&](std::uint32_t slot) {
     return static_cast<std::size_t>(call.slot_storage[slot]);
   };
@@ -47,6 +48,10 @@ std::shared_ptr<const ClassMenu> with_nodes(const ClassMenu& menu, const Collect
     const Closure closure = call.tape.closure(drop);
     EvictionNode& node = nodes.emplace_back();
     node.seconds = closure.seconds;
+    if (timed != nullptr && timed->nodes) {
+      const auto known = std::ranges::find(timed->order, slot) - timed->order.begin();
+      node.seconds = timed->nodes->at(static_cast<std::size_t>(known)).seconds;
+    }
     for (std::uint32_t other = 0; other < menu.order.size(); ++other) {
       if (closure.held[storage_of(menu.order[other])]) node.inputs.push_back(other);
     }
@@ -81,10 +86,12 @@ std::shared_ptr<const ClassMenu> ClassTapes::menu() const {
   return readings_.empty() ? nullptr : readings_[latest_].menu;
 }
 
-std::shared_ptr<const ClassMenu> ClassTapes::menu_at(const ShapeKey& shape) const {
+std::shared_ptr<const ClassMenu> ClassTapes::menu_at(const ShapeKey& shape, std::size_t place,
+                                                     bool strayed) const {
   const std::lock_guard lock(mutex_);
   if (readings_.empty()) return nullptr;
-  const Reading& latest = readings_[latest_];
+  const bool by_place = !strayed && place < latest_at_.size();
+  const Reading& latest = readings_[by_place ? latest_at_[place] : latest_];
   for (const Reading& other : readings_) {
     if (other.met.claims(shape, latest.met).value_or(false)) return other.menu;
   }
@@ -113,12 +120,15 @@ std::shared_ptr<const ClassMenu> ClassTapes::read(const Collection& call) {
     found = readings_.front().menu;
   }
   auto reading = read_menu(call, *found);
-  if (reading && evicts_) reading = with_nodes(*reading, call);
+  if (reading && evicts_) reading = with_nodes(*reading, call, found.get());
   const std::lock_guard lock(mutex_);
   const bool same = !readings_.empty() && readings_.front().menu == found;
   if (!same) return nullptr;  // withdrawn
   if (reading) {
     readings_.push_back({reading, {}});
+    // Where there was no room to read it, they were strangers.
+    suspects_.clear();
+    if (told_) told_->not_at.clear();
   } else {
     unreadable_.push_back(call.tape.signature());
   }
@@ -145,12 +155,14 @@ std::optional<StepStructure::Menu> ClassTapes::told(const ShapeKey& shape) {
   return told_;
 }
 
-void ClassTapes::met_its_like(const ShapeKey& shape, const ClassMenu& reading) {
+void ClassTapes::met_its_like(const ShapeKey& shape, std::size_t place, const ClassMenu& reading) {
   const std::lock_guard lock(mutex_);
   const auto ran = std::ranges::find(readings_, reading.signature, signature_of);
   if (ran != readings_.end()) {
     ran->met.add(shape);
     latest_ = static_cast<std::size_t>(ran - readings_.begin());
+    if (place >= latest_at_.size()) latest_at_.resize(place + 1, latest_);
+    latest_at_[place] = latest_;
   }
   strange_steps_ = 0;
   std::erase(suspects_, shape);
@@ -170,6 +182,7 @@ void ClassTapes::met_strangers(const ShapeKey& shape) {
     if (++strange_steps_ < kMostStrangeSteps) return;
     readings_.clear();
     latest_ = 0;
+    latest_at_.clear();
     told_.reset();
   } else if (has(suspects_)) {
     std::erase(suspects_, shape);

@@ -89,8 +89,11 @@ class ClassTapes {
   void collected(const Collection& call);
   // Null: none yet, or none to be had.
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu() const;
-  // Likewise, for the operators that a call in a step of this shape is expected to run.
-  [[nodiscard]] std::shared_ptr<const ClassMenu> menu_at(const ShapeKey& shape) const;
+  // Likewise, for the operators that the layer at this place of a step of this shape is expected to
+  // run: by the shapes at which each reading ran, else what ran at this place last; `strayed`,
+  // where a call of this step was not as expected: what ran last.
+  [[nodiscard]] std::shared_ptr<const ClassMenu> menu_at(const ShapeKey& shape, std::size_t place,
+                                                         bool strayed) const;
   // Likewise, for those that it ran. Null: not read yet, or cannot be.
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint64_t signature) const;
   // There is a menu, and it was not tried to read it for these operators.
@@ -99,8 +102,9 @@ class ClassTapes {
   // As a step's structure tells it. `shape`: of the step under way, which is the one in which the
   // menu was found when it is told for the first time. nullopt: it is not known yet.
   [[nodiscard]] std::optional<StepStructure::Menu> told(const ShapeKey& shape);
-  // A call of this shape ran the operators that this reading is for, with one of its modes.
-  void met_its_like(const ShapeKey& shape, const ClassMenu& reading);
+  // A call at this place of a step of this shape ran the operators that this reading is for, with
+  // one of its modes.
+  void met_its_like(const ShapeKey& shape, std::size_t place, const ClassMenu& reading);
   // In a step of this shape calls ran others. Twice with none of its like in between: told with the
   // menu. If plans have its modes there all the same, from step to step, the menu is withdrawn.
   void met_strangers(const ShapeKey& shape);
@@ -129,6 +133,7 @@ class ClassTapes {
   std::vector<ShapeKey> suspects_;           // shapes of strangers that are not told
   std::vector<Reading> readings_;            // as found, then as read for other operators
   std::size_t latest_ = 0;                   // that ran
+  std::vector<std::size_t> latest_at_;       // by place
   std::vector<std::uint64_t> unreadable_;    // signatures
   std::optional<StepStructure::Menu> told_;  // of the first
 };

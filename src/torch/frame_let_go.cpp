@@ -94,7 +94,8 @@ void Frame::take_back() {
     if (!needed[storage]) continue;
     const c10::Storage bytes = tape_->take_back(static_cast<std::int32_t>(storage));
     for (const Slot& slot : slots_) {
-      if (slot.storage == static_cast<std::int32_t>(storage)) put_on(slot.tensor, bytes);
+      const bool is_of_it = slot.storage == static_cast<std::int32_t>(storage);
+      if (is_of_it && slot.tensor.defined()) put_on(slot.tensor, bytes);
     }
     needed[storage] = false;
     tape_->forget_remade(needed);

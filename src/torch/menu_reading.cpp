@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "torch/class_menu.h"
+#include "torch/menu_rules.h"
 #include "torch/menu_trial.h"
 #include "torch/operator_work.h"
 
@@ -58,9 +59,24 @@ class MenuReading {
       dropped.push_back(storage_of(slot));
     }
     if (dropped.empty() && step.packed.empty()) return false;
+    if (runs_barred(dropped)) return false;
     std::ranges::sort(dropped);
     return std::ranges::adjacent_find(dropped) == dropped.end() &&
            std::ranges::none_of(step.packed, [this](std::uint32_t slot) { return may_go(slot); });
+  }
+
+  // What the rules do not let run again would.
+  [[nodiscard]] bool runs_barred(const std::vector<std::size_t>& dropped) const {
+    StorageSet drop(all_.size(), false);
+    for (const std::size_t storage : dropped) drop[storage] = true;
+    const Closure closure = call_.tape.closure(drop);
+    for (std::size_t e = 0; e < closure.entries.size(); ++e) {
+      const std::string& name = call_.tape.entries()[e].facts->name;
+      const bool is_barred = std::ranges::any_of(
+          menu_.keep_operators, [&name](const std::string& rule) { return is_named(rule, name); });
+      if (closure.entries[e] && is_barred) return true;
+    }
+    return !closure.feasible;
   }
 
   // What does not come back here, alone or with those before it, is not revoked alone.

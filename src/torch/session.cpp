@@ -120,6 +120,7 @@ void Session::begin_step(const ShapeKey& shape) {
                     : next_layer_ + static_cast<std::int32_t>(calls_.size());
   calls_.clear();
   strange_.clear();
+  strayed_.clear();
   rest_.reset();
   passed_by_ = -1;
   call_failed_ = false;
@@ -201,7 +202,7 @@ StepStructure Session::structure_of_step() const {
 
 bool Session::ran_as_planned() const {
   return strange_.empty() && std::ranges::none_of(calls_, [](const Call& call) {
-           return call.collected || call.on_trial;
+           return call.collected || call.on_trial || call.dropped_late;
          });
 }
 

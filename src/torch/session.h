@@ -239,7 +239,7 @@ class Session final : public Handle {
   void note_comfort(const StepReport& report, const CacheBytes& cache);
   void advise(const CacheBytes& cache);
   [[nodiscard]] StepStructure structure_of_step() const;
-  // No call was kept to be searched or tried, none was strange.
+  // No call was kept to be searched or tried, or until its end, none was strange.
   [[nodiscard]] bool ran_as_planned() const;
   // Of the step under way, whose structure is `structure`.
   [[nodiscard]] std::vector<std::int64_t> shared_frees() const;
@@ -285,6 +285,7 @@ class Session final : public Handle {
   std::vector<Call> calls_;
   // Classes of the step under way that ran other operators than their menu is for.
   std::set<std::uint16_t> strange_;
+  std::set<std::uint16_t> strayed_;  // calls of these ran other operators than expected
   std::unique_ptr<OpenLayer> open_layer_;
   std::atomic<std::thread::id> inside_{};  // the thread that is in a layer; none: no thread's id
   bool told_of_two_threads_ = false;

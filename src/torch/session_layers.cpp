@@ -169,7 +169,8 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   }
   if (frame.store && wants_tape(call)) {
     frame.tapes = class_tapes_[call.layer_class];
-    if (frame.tapes) frame.menu = frame.tapes->menu_at(context_.shape);
+    const bool strayed = strayed_.contains(call.layer_class);
+    if (frame.tapes) frame.menu = frame.tapes->menu_at(context_.shape, call.place, strayed);
   }
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   if (!frame.store) frame.keep_operators = keep_operators_;
@@ -334,7 +335,8 @@ void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
     if (frame->is_strange()) note_strangers(call.layer_class);
     if (frame->taped()) {
       call.dropped_late = frame->dropped_late();
-      class_tapes_[call.layer_class]->met_its_like(context_.shape, *frame->menu());
+      if (call.dropped_late) strayed_.insert(call.layer_class);
+      class_tapes_[call.layer_class]->met_its_like(context_.shape, call.place, *frame->menu());
     } else {
       call.mode = Mode::keep();  // the call was not the one that the menu is for
     }

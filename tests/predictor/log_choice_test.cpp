@@ -128,6 +128,22 @@ TEST_F(LogChoice, NotByWhatItWasBefore) {
   expect_exact({{16, 100}, {16, 80}, {16, 128}, {16, 402}});
 }
 
+// Lengths that rise, and kinds of shapes that are measured one after the other: what came first is
+// no less true.
+TEST_F(LogChoice, OfKindsThatCameOneAfterTheOther) {
+  truth_ = in_stages({5000});
+  observe({{16, 64}, {16, 90}, {16, 121}, {16, 133}, {16, 150}, {16, 401}, {16, 451}});
+  expect_exact({{16, 512}, {16, 425}, {16, 100}});
+  predictor_ = make_online_predictor({});
+  truth_ = [](const ShapeKey& shape) {
+    std::vector<Size> sizes{kPlain, kPlain};
+    if (shape[1] % 8 != 0) sizes.push_back(kMask);
+    return sample(sizes, shape, 1);
+  };
+  observe({{16, 64}, {12, 128}, {16, 256}, {12, 320}, {16, 101}, {12, 203}, {16, 175}});
+  expect_exact({{16, 150}, {16, 160}, {12, 304}, {12, 190}});
+}
+
 // A loop over the batch, whose log is that of one: polynomials know all of them.
 TEST_F(LogChoice, PolynomialsWhereEachBatchHasItsLog) {
   truth_ = [](const ShapeKey& shape) {

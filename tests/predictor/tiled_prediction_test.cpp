@@ -165,6 +165,18 @@ TEST_P(TiledPrediction, AtRestIsKnownBeforeWhatIsBelow) {
   }
 }
 
+// A size of no form is interpolated: where that comes to nothing it is not known.
+TEST_P(TiledPrediction, NothingIsNoSizeOfWhatAlwaysWas) {
+  const std::vector<Size> sizes{kPlain, [](const ShapeKey& s) {
+                                  return s[0] * s[1] * std::min<std::int64_t>(s[1], 256) * 32;
+                                }};
+  observe(sizes, {{10, 189}, {1, 164}, {14, 540}, {9, 457}});
+  const ShapeKey asked{16, 82};
+  const auto estimate = predictor_->predict(kBackward, asked);
+  EXPECT_FALSE(estimate->identified);
+  EXPECT_GE(estimate->peak_upper_bytes, sample(sizes, asked, GetParam()).peak_bytes);
+}
+
 // A tile that is no power of two stays at its last size for a while, as what grows no further does.
 TEST_P(TiledPrediction, TwoShapesBelowDoNotShowThatGrowthEnds) {
   const std::vector<Size> sizes{[](const ShapeKey& s) { return s[0] * up(s[1], 80) * 3072; }};

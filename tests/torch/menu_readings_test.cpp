@@ -127,6 +127,26 @@ TEST_P(MenuReadingsTest, CallsThatAreNotExpectedDoAsPlanned) {
   for (const std::int64_t length : {27, 35, 19, 21}) {
     train_step(*handle, length);
     EXPECT_EQ(modes_run(), expected) << length;
+    EXPECT_TRUE(policy_->outcomes.back().searched) << length << ": not all ran as planned";
+  }
+}
+
+// Layers of one class that differ in their operators, at every shape: each is known by its place.
+TEST_P(MenuReadingsTest, LayersThatTakeTurnsAreKnownByTheirPlaces) {
+  is_strange_ = [](std::int64_t /*length*/) { return true; };
+  strange_call_ = [this](ToyLayer& layer, const at::Tensor& in) {
+    const bool odd = &layer == model_->layers[1].get() || &layer == model_->layers[3].get();
+    return odd ? GetParam().call(layer, in) : layer.forward(in);
+  };
+  const auto handle = attach_with(1 << 30);
+  plan(Mode::keep());
+  train_step(*handle, 24);
+  const Mode mode = Mode::selective(1);
+  plan(mode);
+  train_step(*handle, 24);
+  for (const std::int64_t length : {24, 30, 16, 21}) {
+    train_step(*handle, length);
+    EXPECT_EQ(modes_run(), std::vector<Mode>(4, mode)) << length;
     EXPECT_FALSE(policy_->outcomes.back().searched) << length;
   }
 }
@@ -141,6 +161,24 @@ TEST_P(MenuReadingsTest, WhatIsDroppedGoesEarly) {
   plan(Mode::selective(static_cast<std::uint16_t>(steps - 1)));
   train_step(*handle, 30);
   EXPECT_LT(peak_of_layer_1(), kept);
+}
+
+// Nor does a reading run again what the rules want kept.
+TEST_P(MenuReadingsTest, WhatTheRulesKeepIsNotRunAgain) {
+  strange_call_ = [](ToyLayer& layer, const at::Tensor& in) {
+    return layer.forward(in.size(1) == 30 ? in.cosh() : in.sinh());
+  };
+  is_strange_ = [](std::int64_t /*length*/) { return true; };
+  menu_rules_.keep_operators = {"cosh"};
+  const auto handle = attach_with(1 << 30);
+  plan(Mode::keep());
+  train_step(*handle, 24);
+  const std::size_t steps = policy_->structures.back().menus[0].steps.size();
+  plan(Mode::selective(static_cast<std::uint16_t>(steps - 1)));
+  train_step(*handle, 30);
+  std::vector<Mode> run(4, Mode::full());
+  run[0] = Mode::keep();
+  EXPECT_EQ(modes_run(), run) << "a stranger";
 }
 
 // Single tensors of such a call come back by its own operators.

@@ -76,6 +76,7 @@ class SessionTest : public ::testing::Test {
     options.budget_bytes = Bytes(budget_bytes);
     options.enforcement = enforcement;
     options.clock = clock_;
+    options.menu_rules = menu_rules_;
     auto handle = attach(std::move(options));
     EXPECT_TRUE(handle.has_value());
     return std::move(*handle);
@@ -129,6 +130,7 @@ class SessionTest : public ::testing::Test {
   std::function<at::Tensor(ToyLayer&, const at::Tensor&)> strange_call_ =
       [](ToyLayer& layer, const at::Tensor& in) { return layer.forward(in.sin()); };
   StepReport report_;
+  MenuRules menu_rules_;
 };
 
 inline Plan plan_of(std::vector<Mode> modes) {

@@ -6,13 +6,7 @@
 namespace pudica::predictor {
 namespace {
 
-std::uint64_t unit_pattern(const ShapeKey& shape) {
-  std::size_t mask = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] <= 1) mask |= std::size_t{1} << i;
-  }
-  return std::uint64_t{1} << mask;
-}
+std::uint64_t unit_pattern(const ShapeKey& shape) { return std::uint64_t{1} << ones_of(shape); }
 
 // Where a shape stands between two groups whose shapes do not mix.
 enum class Side : std::uint8_t { kOfOne, kNearerOne, kNearerOther, kOfOther };
@@ -63,7 +57,8 @@ void LogGroup::add(const ShapeKey& shape, std::uint64_t order, double volume, bo
 bool LogGroup::is_alike(const LogGroup& other) const {
   return signature == other.signature && unit_patterns == other.unit_patterns &&
          whole_vectors == other.whole_vectors && least_volume == other.least_volume &&
-         most_volume == other.most_volume && first_order == other.first_order;
+         most_volume == other.most_volume && first_order == other.first_order &&
+         (recent == 0) == (other.recent == 0);
 }
 
 bool LogGroup::has_pattern_of(const ShapeKey& shape) const {

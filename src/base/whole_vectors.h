@@ -10,6 +10,15 @@
 
 namespace pudica {
 
+// The dimensions that are 1, where frameworks take other ways as well.
+inline std::uint32_t ones_of(const ShapeKey& shape) {
+  std::uint32_t mask = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] <= 1) mask |= std::uint32_t{1} << i;
+  }
+  return mask;
+}
+
 // Of a set of shapes with the same number of dimensions.
 class WholeVectors {
  public:

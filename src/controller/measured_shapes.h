@@ -39,12 +39,8 @@ class MeasuredShapes {
   using Masks = std::pair<std::uint32_t, std::uint32_t>;
 
   static Masks kind_of(const ShapeKey& shape) {
-    std::uint32_t ones = 0;
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      if (shape[i] <= 1) ones |= std::uint32_t{1} << i;
-    }
     constexpr std::uint32_t kBatch = 1;
-    return {WholeVectors::mask_of(shape) & ~kBatch, ones};
+    return {WholeVectors::mask_of(shape) & ~kBatch, ones_of(shape)};
   }
 
   std::map<Masks, Kind> kinds_;

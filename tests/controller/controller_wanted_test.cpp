@@ -59,8 +59,6 @@ TEST(ControllerWanted, WhatIsWantedLaterIsLearnedLater) {
   EXPECT_LE(lost, 1.1 * best);
 }
 
-// Two shapes tell how a mode grows, until an operator takes another way: the first plan that takes
-// it a quarter further is looked at again, and no more than that.
 // Operators that pad run, or do not, by whether a length is a whole vector.
 TEST(ControllerWanted, AKindOfShapesIsMeasuredAtTwoOfThem) {
   Harness harness({.menu_steps = 3});
@@ -74,6 +72,8 @@ TEST(ControllerWanted, AKindOfShapesIsMeasuredAtTwoOfThem) {
   for (const std::int64_t length : {217, 224, 229}) EXPECT_FALSE(is_recorded(length)) << length;
 }
 
+// Two shapes tell how a mode grows, until an operator takes another way: the first plan that takes
+// it a quarter further is looked at again, and no more than that.
 TEST(ControllerWanted, AModeIsLookedAtAgainWhereAPlanTakesItFurther) {
   Harness harness({.menu_steps = 3});
   const Bytes budget = harness.budget_at({8, 300}, 0.4);

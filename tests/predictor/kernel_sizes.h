@@ -18,6 +18,9 @@ inline std::int64_t up(std::int64_t value, std::int64_t tile) {
   return (value + tile - 1) / tile * tile;
 }
 
+inline const Size kPlain = [](const ShapeKey& s) { return s[0] * s[1] * 1536; };
+inline const Size kMask = [](const ShapeKey& s) { return s[0] * s[1] * up(s[1], 8) * 24; };
+
 // Each size allocated beside the last, all freed at the end but the first.
 inline SegmentSample sample(const std::vector<Size>& sizes, const ShapeKey& shape,
                             std::int64_t granules) {

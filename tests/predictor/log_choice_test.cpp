@@ -12,13 +12,13 @@
 namespace pudica {
 namespace {
 
+using testing::kMask;
+using testing::kPlain;
 using testing::sample;
 using testing::Size;
 using testing::up;
 
 const SegmentKey kBackward{SegmentKind::kBackward, 0, Mode::keep(), 0};
-const Size kPlain = [](const ShapeKey& s) { return s[0] * s[1] * 1536; };
-const Size kMask = [](const ShapeKey& s) { return s[0] * s[1] * up(s[1], 8) * 24; };
 
 class LogChoice : public ::testing::Test {
  protected:

@@ -11,6 +11,8 @@
 namespace pudica {
 namespace {
 
+using testing::kMask;
+using testing::kPlain;
 using testing::sample;
 using testing::Size;
 using testing::up;
@@ -19,9 +21,7 @@ constexpr std::uint64_t kSeed = 20261127;
 const SegmentKey kBackward{SegmentKind::kBackward, 0, Mode::keep(), 0};
 
 // As an attention's backward in bfloat16 and the partial sums behind a bias have them.
-const Size kPlain = [](const ShapeKey& s) { return s[0] * s[1] * 1536; };
 const Size kAccumulator = [](const ShapeKey& s) { return s[0] * up(s[1], 128) * 3072; };
-const Size kMask = [](const ShapeKey& s) { return s[0] * s[1] * up(s[1], 8) * 24; };
 const Size kPartialSums = [](const ShapeKey& s) { return up(s[0] * s[1], 64) * 12288; };
 const Size kFewBlocks = [](const ShapeKey& s) {
   return std::min<std::int64_t>(up(s[0] * s[1], 64), 2816) * 12288;

@@ -59,15 +59,6 @@ class StrangersTest : public MenuPromisesTest {
     policy_->record = true;
     is_strange_ = [](std::int64_t length) { return length == 32; };
   }
-
-  std::vector<Mode> modes_run() {
-    std::vector<Mode> modes(4, Mode::offload());
-    for (const SegmentObservation& item : policy_->outcomes.back().segments) {
-      if (item.key.kind != SegmentKind::kForward || item.layer < 0) continue;
-      modes[static_cast<std::size_t>(item.layer)] = item.key.mode;
-    }
-    return modes;
-  }
 };
 
 TEST_F(StrangersTest, OneIsKeptAndItsSiblingsAreRecomputed) {

@@ -82,6 +82,17 @@ class SessionTest : public ::testing::Test {
     return std::move(*handle);
   }
 
+  // The mode of each layer's forward in the latest step; kNotMeasured: nothing was recorded of it.
+  static constexpr Mode kNotMeasured = Mode::offload();
+  [[nodiscard]] std::vector<Mode> modes_run() const {
+    std::vector<Mode> modes(model_->layers.size(), kNotMeasured);
+    for (const SegmentObservation& item : policy_->outcomes.back().segments) {
+      if (item.key.kind != SegmentKind::kForward || item.layer < 0) continue;
+      modes[static_cast<std::size_t>(item.layer)] = item.key.mode;
+    }
+    return modes;
+  }
+
   // One forward under the handle, as a step that is left open.
   at::Tensor forward(Handle& handle, std::int64_t length = 16) {
     at::Tensor input = at::randn({2, length, 32});

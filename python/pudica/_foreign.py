@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,35 +14,13 @@ import torch
 from torch import nn
 
 from . import _numpy_random, _undoing
-from ._parts import has_those
+from ._attributes import OF_EVERY_MODULE
+from ._parts import Owned
 
 _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
 _NEVER_PLAIN = frozenset((types.FunctionType, property, staticmethod, classmethod))  # most are
-_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NOT_THE_USERS = ("torch", "builtins")
-_LONGEST = 16  # of a list that is looked through at every call
-
-
-_SIMPLE = frozenset(
-    (bool, int, float, str, type(None), types.FunctionType, types.BuiltinFunctionType)
-)
-
-
-def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """Numbers, names, switches and functions that the user's code has put on a module, and short
-    lists of such: what chooses what its forward does, and holds no tensors."""
-    attributes = module.__dict__
-    return {
-        name: value
-        for name in attributes.keys() - _OF_EVERY_MODULE
-        if type(value := attributes[name]) in _SIMPLE
-        or (type(value) in (list, tuple) and _is_simple_list(value))
-    }
-
-
-def _is_simple_list(values: Any) -> bool:
-    return len(values) <= _LONGEST and all(type(value) in _SIMPLE for value in values)
 
 
 class GeneratorStates:
@@ -76,7 +55,7 @@ class Kept:
     def __init__(self, modules: Iterable[nn.Module], *, copies: bool) -> None:
         modules = list(modules)
         self._of_modules = [
-            (attributes := vars(m), _kept_in(attributes, attributes.keys() - _OF_EVERY_MODULE))
+            (attributes := vars(m), _kept_in(attributes, attributes.keys() - OF_EVERY_MODULE))
             for m in modules
         ]
         self._buffers = [(m._buffers, dict(m._buffers)) for m in modules if m._buffers]
@@ -190,21 +169,22 @@ def set_training(modules: Iterable[nn.Module], training: Iterable[bool]) -> None
             module.training = wanted
 
 
-def set_parameters(
-    modules: Iterable[nn.Module], parameters: Iterable[dict[str, nn.Parameter | None]]
-) -> None:
+def set_parameters(modules: Iterable[nn.Module], owned: Owned) -> None:
     """Gives each module these parameters of its own, to be undone. Raises RuntimeError where one
     has been freed."""
-    for module, wanted in zip(modules, parameters, strict=True):
-        if not has_those(module, wanted):
-            for name, parameter in wanted.items():
-                if parameter is not None and _is_freed(parameter):
-                    raise RuntimeError(f"its parameter {name} was freed after its forward")
-            attributes = vars(module)
-            _undoing.tell(
-                functools.partial(attributes.update, _parameters=attributes["_parameters"])
-            )
-            attributes["_parameters"] = dict(wanted)
+    modules = list(modules)
+    if owned.are_of(modules):
+        return
+    for module, wanted in zip(modules, owned.by_module(), strict=True):
+        attributes = vars(module)
+        now = attributes["_parameters"].values()
+        if len(now) == len(wanted) and all(map(operator.is_, now, wanted.values())):
+            continue
+        for name, parameter in wanted.items():
+            if parameter is not None and _is_freed(parameter):
+                raise RuntimeError(f"its parameter {name} was freed after its forward")
+        _undoing.tell(functools.partial(attributes.update, _parameters=attributes["_parameters"]))
+        attributes["_parameters"] = wanted
 
 
 def _is_freed(tensor: torch.Tensor) -> bool:

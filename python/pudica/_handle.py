@@ -20,7 +20,7 @@ from ._errors import AttachError, BudgetError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
 from ._messages import Messages
-from ._parts import Parts
+from ._parts import Parts, Tree, parts_of
 from ._resting import Rest
 from ._shape import ShapeReader
 
@@ -52,9 +52,10 @@ class Handle(Messages):
         self._fingerprint: str = settings["fingerprint"]
         self._classes = LayerClasses(layers)
         # By layer and signature, the id of each one's class as it was first.
-        self._words: dict[tuple[int, Hashable], str] = {}
+        self._words: dict[Hashable, str] = {}
+        self._trees: dict[int, Tree] = {}
         for layer in layers:
-            self._word(layer, Parts(layer))
+            self._word(layer, parts_of(layer, self._trees))
         self._shapes = ShapeReader()
         self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
@@ -280,7 +281,7 @@ class Handle(Messages):
                 )
                 return
             token = _rerun.new_token()
-            parts = Parts(module)
+            parts = parts_of(module, self._trees)
             if parts.lent:
                 self._say_once(
                     "lent",
@@ -302,7 +303,7 @@ class Handle(Messages):
                 self._remember(token, module, template, parts)
             self._open_layers.append((id(module), token, _undoing.mark()))
             if runs_again:
-                _rerun.forward_begins(token, hooked=bool(parts.hooks))
+                _rerun.forward_begins(token, parts)
             self._latest = token
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
@@ -317,7 +318,7 @@ class Handle(Messages):
             raise
 
     def _word(self, layer: nn.Module, parts: Parts) -> str:
-        key = id(layer), parts.signature()
+        key = parts.signature
         if (known := self._words.get(key)) is not None:
             return known
         if len(self._words) >= _MOST_WORDS:

@@ -1,72 +1,180 @@
 """A layer as it is at one call: its modules, parameters and buffers, which may have changed since
 attach() (an adapter put in, half a model frozen, buffers that a cast or the layer itself replaced).
+
+All of it is read at each call, where the host may be what a step waits for: the loops are those of
+the interpreter, and what most calls find alike is made once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from operator import is_
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain, filterfalse, islice
+from operator import attrgetter, is_, itemgetter
+from typing import Any
 
 import torch
 from torch import nn
 
+from ._attributes import Choices, OddModule, Own
 from ._inner_hooks import code_of, inner_hooks
 
+_own = attrgetter("__dict__")
+_of_each = itemgetter("_parameters", "_modules", "_buffers", "_forward_hooks", "_forward_pre_hooks")
+_ALWAYS_THERE = ("_parameters", "_modules", "_buffers", "training")
+_parameters = itemgetter("_parameters")
+_wants_gradient = attrgetter("requires_grad")
+_is_inference = torch.Tensor.is_inference
+_USUAL = frozenset((nn.Parameter, type(None)))
 
-_NONE: dict[str, nn.Parameter | None] = {}  # of modules without parameters; nobody writes it
+
+def _all_values(dictionaries: Iterable[dict[str, Any]]) -> list[Any]:
+    return [*chain.from_iterable(map(dict.values, filter(None, dictionaries)))]
 
 
-def has_those(module: nn.Module, parameters: dict[str, nn.Parameter | None]) -> bool:
-    """Whether the module's own parameters are these very ones, in this order."""
-    now = module._parameters
-    return len(now) == len(parameters) and all(map(is_, now.values(), parameters.values()))
+def _is_odd(module: nn.Module) -> bool:
+    own = vars(module)
+    return any(name not in own for name in _ALWAYS_THERE) or any(
+        not isinstance(own[name], dict) for name in ("_parameters", "_modules", "_buffers")
+    )
+
+
+def _owns(modules: Sequence[nn.Module], odd: Sequence[int]) -> list[Own]:
+    owns: list[Own] = [*map(_own, modules)]
+    for place in odd:
+        owns[place] = OddModule(modules[place])
+    return owns
+
+
+class Names:
+    """Of the parameters that each of some modules has of its own."""
+
+    __slots__ = ("_counts", "_names")
+
+    def __init__(self, dictionaries: Sequence[dict[str, Any]]) -> None:
+        self._counts = list(map(len, dictionaries))
+        self._names = list(chain.from_iterable(dictionaries))
+
+    def are_of(self, dictionaries: Sequence[dict[str, Any]]) -> bool:
+        return (
+            [*map(len, dictionaries)] == self._counts
+            and [*chain.from_iterable(filter(None, dictionaries))] == self._names
+        )
+
+    def by_module(self, values: Iterable[Any]) -> list[dict[str, Any]]:
+        pairs = zip(self._names, values)
+        return [dict(islice(pairs, count)) for count in self._counts]
+
+
+class Owned:
+    """The parameters that each of some modules has of its own."""
+
+    __slots__ = ("_names", "_odd", "_values")
+
+    def __init__(
+        self, names: Names, dictionaries: Sequence[dict[str, Any]], odd: Sequence[int]
+    ) -> None:
+        self._names = names
+        self._odd = odd
+        self._values: list[nn.Parameter | None] = _all_values(dictionaries)
+
+    def are_of(self, modules: Sequence[nn.Module]) -> bool:
+        """Whether the modules have these very ones, in this order."""
+        values = _all_values(map(_parameters, _owns(modules, self._odd)))
+        return len(values) == len(self._values) and all(map(is_, values, self._values))
+
+    def by_module(self) -> list[dict[str, nn.Parameter | None]]:
+        return self._names.by_module(self._values)
+
+    def present(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self._values if parameter is not None]
+
+
+class Tree:
+    """The modules of a layer, in the order of modules(), until one is put in or taken out; and what
+    was found of them last. Keeps none of them alive. Any thread."""
+
+    __slots__ = ("_children", "_ids", "_modules", "_odd", "_signature", "choices", "names")
+
+    def __init__(self, layer: nn.Module) -> None:
+        modules = list(layer.modules())
+        self._modules = [weakref.ref(module) for module in modules]
+        self._ids = tuple(map(id, modules))
+        self._odd = [place for place, module in enumerate(modules) if _is_odd(module)]
+        owns = _owns(modules, self._odd)
+        self._children = [*map(id, _all_values([own["_modules"] for own in owns]))]
+        self.choices = Choices(owns)
+        self.names = Names([own["_parameters"] for own in owns])
+        self._signature: tuple[Any, ...] = (None, None, None)
+
+    def parts(self) -> Parts | None:
+        """None: the layer has other modules by now."""
+        modules = [module for ref in self._modules if (module := ref()) is not None]
+        if len(modules) != len(self._modules):
+            return None
+        owns = _owns(modules, self._odd)
+        parameters, children, buffers, hooks, pre_hooks = zip(*map(_of_each, owns))
+        if [*map(id, _all_values(children))] != self._children:
+            return None
+        choices = self.choices
+        if not choices.are_of(owns):
+            choices = self.choices = Choices(owns)
+        names = self.names
+        if not names.are_of(parameters):
+            names = self.names = Names(parameters)
+        parts = Parts(modules, Owned(names, parameters, self._odd), buffers)
+        parts.training = choices.training
+        parts.attributes = choices.attributes(owns)
+        if any(hooks[1:]) or any(pre_hooks[1:]):
+            parts.hooks = [id(code_of(hook)) for part in modules[1:] for hook in inner_hooks(part)]
+        parts.signature = self._sign(choices, parts)
+        return parts
+
+    def _sign(self, choices: Choices, parts: Parts) -> Hashable:
+        wants = tuple(map(_wants_gradient, parts.parameters))
+        signed_choices, signed_wants, signature = self._signature
+        if signed_choices is not choices or signed_wants != wants:
+            first = choices.training[0]
+            signature = self._ids, tuple(one is first for one in choices.training), wants
+            self._signature = choices, wants, signature
+        return (signature, *parts.hooks) if parts.hooks else signature
 
 
 class Parts:
     """Of one layer; in the order of modules()."""
 
-    __slots__ = ("buffers", "hooks", "lent", "modules", "own_parameters", "parameters")
+    __slots__ = (
+        "attributes", "buffers", "hooks", "lent", "modules", "owned", "parameters", "signature",
+        "training",
+    )
 
-    def __init__(self, layer: nn.Module) -> None:
-        self.modules: list[nn.Module] = []
-        self.own_parameters: list[dict[str, nn.Parameter | None]] = []  # by module
-        self.parameters: list[nn.Parameter] = []
-        self.buffers: list[torch.Tensor] = []
+    training: list[bool]  # by module
+    attributes: list[dict[str, Any]]  # by module, the plain ones; not to be written
+    # Equal as long as the layer's operators are of one kind.
+    signature: Hashable
+
+    def __init__(
+        self, modules: list[nn.Module], owned: Owned, buffers: Iterable[dict[str, Any]]
+    ) -> None:
+        self.modules = modules
+        self.owned = owned
+        present = owned.present()
         # Tensors stand where parameters do, for this call alone (torch.func.functional_call).
-        self.lent = False
+        self.lent = not _USUAL.issuperset(map(type, present)) and not all(
+            isinstance(parameter, nn.Parameter) for parameter in present
+        )
+        self.parameters = list(filterfalse(_is_inference, present))
+        self.buffers: list[torch.Tensor] = [b for b in _all_values(buffers) if b is not None]
         # The code of the user's forward hooks on modules inside it.
         self.hooks: list[int] = []
-        self._walk(layer, set())
 
-    # Not modules(), parameters() and buffers(): they take ten times as long, and this is each call.
-    def _walk(self, module: nn.Module, seen: set[int]) -> None:
-        seen.add(id(module))
-        self.modules.append(module)
-        if own := module._parameters:
-            self.own_parameters.append(dict(own))
-            for p in own.values():
-                if p is None:
-                    continue
-                if type(p) is not nn.Parameter and not isinstance(p, nn.Parameter):
-                    self.lent = True
-                if not p.is_inference():
-                    self.parameters.append(p)
-        else:
-            self.own_parameters.append(_NONE)
-        if module._buffers:
-            self.buffers += [b for b in module._buffers.values() if b is not None]
-        for child in module._modules.values():
-            if child is not None and id(child) not in seen:
-                if child._forward_hooks or child._forward_pre_hooks:
-                    self.hooks += [id(code_of(hook)) for hook in inner_hooks(child)]
-                self._walk(child, seen)
 
-    def signature(self) -> Hashable:
-        """Equal as long as the layer's operators are of one kind."""
-        training = self.modules[0].training
-        return (
-            *map(id, self.modules),
-            *[module.training is training for module in self.modules],
-            *[parameter.requires_grad for parameter in self.parameters],
-            *self.hooks,
-        )
+def parts_of(layer: nn.Module, trees: dict[int, Tree]) -> Parts:
+    """`trees`: of layers by their id, kept from call to call."""
+    tree = trees.get(id(layer))
+    parts = tree.parts() if tree is not None else None
+    if parts is None or parts.modules[0] is not layer:
+        tree = trees[id(layer)] = Tree(layer)
+        parts = tree.parts()
+        assert parts is not None
+    return parts

@@ -10,6 +10,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,18 +18,13 @@ from torch import nn
 
 from . import _python_random, _undoing
 from ._arguments import Template, tensors_in
-from ._foreign import (
-    GeneratorStates,
-    Kept,
-    plain_attributes,
-    set_parameters,
-    set_training,
-)
+from ._foreign import GeneratorStates, Kept, set_parameters, set_training
 from ._inner_hooks import take_hooks, watch
-from ._parts import Parts, has_those
+from ._parts import Parts
 
 _log = logging.getLogger("pudica")
 _tokens = itertools.count(1)
+_version = attrgetter("_version")
 _DONE, _FAILED, _OUT_OF_MEMORY, _DEVIATES = 0, 1, 2, 3
 _STOP = "pudica: recompute complete"  # thrown in an operator of the layer once all is recovered
 
@@ -47,7 +43,7 @@ class _Call:
         "changing_hooks",
         "module",
         "modules",
-        "own_parameters",
+        "owned",
         "parameters",
         "python_random",
         "template",
@@ -60,9 +56,9 @@ class _Call:
         self.template = template
         self.modules = parts.modules
         self.parameters = parts.parameters
-        self.own_parameters = parts.own_parameters
-        self.training = [part.training for part in parts.modules]
-        self.versions = [parameter._version for parameter in parts.parameters]
+        self.owned = parts.owned
+        self.training = parts.training
+        self.versions = list(map(_version, parts.parameters))
         self.attributes: list[dict[str, Any]] = []  # by module, of plain values
         # The state of Python's generator as the forward began; None: it did not draw from it.
         self.python_random: Any = None
@@ -70,7 +66,7 @@ class _Call:
 
     def finds_its_parameters(self) -> bool:
         """Its modules have the very parameters that the forward read."""
-        return all(map(has_those, self.modules, self.own_parameters))
+        return self.owned.are_of(self.modules)
 
     def check_parameters(self) -> None:
         for parameter, then in zip(self.parameters, self.versions, strict=True):
@@ -104,7 +100,7 @@ class _Call:
             # The user may have called eval() since.
             set_training(self.modules, self.training)
             # And given a module another parameter.
-            set_parameters(self.modules, self.own_parameters)
+            set_parameters(self.modules, self.owned)
             # And chosen another adapter.
             for part, attributes in zip(self.modules, self.attributes, strict=False):
                 part.__dict__.update(attributes)
@@ -144,14 +140,14 @@ def remember(token: int, module: nn.Module, template: Template, parts: Parts) ->
     _calls[token] = _Call(module, template, parts)
 
 
-def forward_begins(token: int, *, hooked: bool) -> None:
+def forward_begins(token: int, parts: Parts) -> None:
     """What a layer's modules have on themselves as its forward begins, and may not have any more
     in the backward; and what Python's generator is at."""
     call = _calls[token]
     call.python_random = _python_random.state()
-    if hooked:
+    if parts.hooks:
         call.changing_hooks = watch(call.modules)
-    call.attributes = [plain_attributes(part) for part in call.modules]
+    call.attributes = parts.attributes
 
 
 def forward_ends(token: int, mark: int) -> None:

@@ -2,6 +2,8 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -11,6 +13,7 @@
 #include "torch/flag_guard.h"
 #include "torch/meter.h"
 #include "torch/tape.h"
+#include "torch/tape_operator.h"
 
 namespace pudica::hooks {
 namespace {
@@ -48,12 +51,27 @@ bool self_test() {
          after.defined();
 }
 
+// Views read nothing and make nothing. That is half of a layer's operators, which the dispatcher
+// need not put into boxes then.
+void let_views_pass(torch::Library& aten) {
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace() != std::optional<std::string_view>("aten")) continue;
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !facts_of(*op).only_views) continue;
+    aten.impl(c10::toString(name).c_str(), torch::CppFunction::makeFallthrough());
+  }
+}
+
 bool install() {
   try {
     // Leaked: operators may run until the process ends.
     static auto* const library =
         new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    static auto* const aten =
+        new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    let_views_pass(*aten);
     if (self_test()) return true;
     log_warn("selective modes are not offered: operators do not reach the tape in this build");
   } catch (const std::exception& error) {

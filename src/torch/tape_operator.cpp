@@ -52,6 +52,8 @@ void read_facts(const c10::OperatorHandle& op, OperatorFacts& facts) {
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr) facts.only_views = false;
   }
+  // One that autograd is not to know as such.
+  facts.only_views = facts.only_views || (own && facts.name == "_unsafe_view");
   facts.may_draw = facts.foreign || op.hasTag(at::Tag::nondeterministic_seeded);
 }
 

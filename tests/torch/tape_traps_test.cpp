@@ -2,7 +2,9 @@
 // revoked, is bit-equal to a run without frames.
 #include <functional>
 #include <string>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
@@ -11,6 +13,8 @@
 #include "torch/frame.h"
 #include "torch/meter.h"
 #include "torch/registry.h"
+#include "torch/tape_dispatch.h"
+#include "torch/tape_operator.h"
 #include "torch/toy_model.h"
 
 namespace pudica::testing {
@@ -243,6 +247,31 @@ TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("pudica_test_shaken", shak
 
 // Generators are read around operators that torch tags. What draws all the same is seen where a
 // call is searched, and known from then on.
+// Below autograd: all that a layer makes, and nothing that it only looks at in another way.
+TEST(TapeTraps, ViewsPassByUnseen) {
+  const at::NoGradGuard no_grad;
+  ASSERT_TRUE(hooks::tape_available());
+  const at::Tensor x = at::arange(24, at::kFloat).reshape({2, 3, 4});
+  const at::Tensor weight = at::ones({4, 4});
+  hooks::Tape tape(c10::Device(c10::kCPU), /*timed=*/false);
+  at::Tensor y;
+  at::Tensor z;
+  {
+    const hooks::TapeGuard guard(&tape);
+    const std::vector<at::Tensor> halves = x.transpose(0, 1).chunk(2, 2);
+    y = halves[0].unsqueeze(0).select(0, 0).detach().exp();
+    z = at::_unsafe_view(at::mm(x.view({6, 4}), weight.t()), {2, 3, 4}).expand({2, 3, 4});
+    x.view({24}).slice(0, 0, 2).add_(1);           // a write through one is seen
+    y = y.contiguous().to(at::kDouble).flatten();  // what may be a view and is none
+  }
+  std::vector<std::string> seen;
+  for (const hooks::Tape::Entry& entry : tape.entries()) seen.push_back(entry.facts->name);
+  EXPECT_THAT(seen, ::testing::ElementsAre("exp", "mm", "add_", "clone", "_to_copy"));
+  EXPECT_EQ(tape.sequence().size(), seen.size());
+  EXPECT_TRUE(at::equal(z, at::mm(at::arange(24, at::kFloat).view({6, 4}), weight).view_as(z)));
+  EXPECT_EQ(y.dim(), 1);
+}
+
 TEST(TapeTraps, WhatDrawsIsKnownByItsTagOrAsItWasSeenTo) {
   if (!hooks::tape_available()) GTEST_SKIP() << "operators do not reach the tape here";
   const at::Tensor x = at::randn({4, 9});

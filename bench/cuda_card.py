@@ -30,8 +30,9 @@ from rivals_models import checkpoint_selectively  # noqa: E402
 from turns import digest, interleave, over  # noqa: E402
 
 AMPLE = 1 << 40
-# `multiple`: what lengths are padded to. A length of its own costs every way the choice of its
-# kernels once, some tenths of a second. At 32 rows the host is what BERT waits for, at 96 the card.
+# `multiple`: what lengths are padded to; 1: they come as they are, and a length of its own costs
+# every way the choice of its kernels once, some tenths of a second. At 32 rows the host is what
+# BERT waits for, at 96 the card.
 CELLS = [
     {"name": "bert-base", "model": "bert-base", "data": "squad_features_384_128_every5.csv",
      "batch": 32, "amp": True, "multiple": 64},
@@ -39,7 +40,12 @@ CELLS = [
      "batch": 96, "amp": True, "multiple": 64},
     {"name": "llama-1b", "model": "llama-1b", "data": "alpaca5k.csv", "batch": 2, "scale": 8,
      "multiple": 512},
+    {"name": "bert-base-drawn", "model": "bert-base", "data": "squad_features_384_128_every5.csv",
+     "batch": 16, "amp": True, "multiple": 1},
+    {"name": "gpt2-medium-drawn", "model": "gpt2-medium",
+     "data": "squad_features_384_128_every5.csv", "batch": 8, "multiple": 1},
 ]
+USUAL = ("bert-base", "bert-base-96", "llama-1b")
 RIVALS = ("full", "mimose")
 PRELOADED = ["torch", "transformers", "pudica", "cuda_card"]
 
@@ -206,7 +212,9 @@ def main():
     parser.add_argument("--steps-a-turn", type=int, default=4)
     parser.add_argument("--share", type=float, default=0.4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cells", help="only these, in this order, with commas between")
+    parser.add_argument("--cells", default=",".join(USUAL),
+                        help="these, in this order, with commas between (default: %(default)s;"
+                        " others: bert-base-drawn, gpt2-medium-drawn)")
     parser.add_argument("--policies", default=",".join(RIVALS))
     options = parser.parse_args()
     if options.turns < options.warmup + 3:
@@ -219,7 +227,7 @@ def main():
     paths = [str(ROOT / "bench"), str(ROOT / "scripts/lib"), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     names = [cell["name"] for cell in CELLS]
-    wanted = options.cells.split(",") if options.cells else names
+    wanted = options.cells.split(",")
     if unknown := sorted(set(wanted) - set(names)):
         parser.error(f"--cells {','.join(unknown)}: expected some of {', '.join(names)}")
     result = {"schema": "pudica.bench/1", "benchmark": "cuda_card",

@@ -58,6 +58,16 @@ std::optional<ShapeKey> OnlinePredictor::latest_shape(const SegmentKey& segment)
   return entry->second.samples().back().shape;
 }
 
+std::vector<MeasuredNet> OnlinePredictor::measured_nets(const SegmentKey& segment) const {
+  std::vector<MeasuredNet> nets;
+  const auto entry = models_.find(segment);
+  if (entry == models_.end()) return nets;
+  for (const StoredSample& sample : entry->second.samples()) {
+    nets.push_back({sample.shape, sample.net_bytes});
+  }
+  return nets;
+}
+
 std::vector<SegmentKey> OnlinePredictor::segments() const {
   std::vector<SegmentKey> keys;
   keys.reserve(models_.size());

@@ -29,6 +29,7 @@ class OnlinePredictor final : public Predictor {
                                                        const ShapeKey& shape) const override;
   [[nodiscard]] std::int64_t distinct_shapes(const SegmentKey& segment) const override;
   [[nodiscard]] std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const override;
+  [[nodiscard]] std::vector<MeasuredNet> measured_nets(const SegmentKey& segment) const override;
   [[nodiscard]] std::vector<SegmentKey> segments() const override;
   void forget(const SegmentKey& segment) override;
   [[nodiscard]] std::uint64_t version() const override { return version_; }

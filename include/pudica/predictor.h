@@ -56,6 +56,12 @@ struct LearnedQuantity {
   ShapeKey latest_shape;      // of which a sample is kept
 };
 
+// What a segment left at a shape.
+struct MeasuredNet {
+  ShapeKey shape;
+  std::int64_t net_bytes = 0;
+};
+
 // Learns segments online. Not thread-safe: one owner thread. Never throws on odd samples; a
 // sample that contradicts the model is kept and the fit falls back to a weaker basis.
 class Predictor {
@@ -73,6 +79,11 @@ class Predictor {
   [[nodiscard]] virtual std::int64_t distinct_shapes(const SegmentKey& segment) const = 0;
   // Of those kept the one that last told something new; nullopt: nothing is known of this segment.
   [[nodiscard]] virtual std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const = 0;
+  // As measured at the shapes that are kept of it, in no order; a predictor may keep none.
+  [[nodiscard]] virtual std::vector<MeasuredNet> measured_nets(
+      const SegmentKey& /*segment*/) const {
+    return {};
+  }
   [[nodiscard]] virtual std::vector<SegmentKey> segments() const = 0;
   // Forgets one segment (drift).
   virtual void forget(const SegmentKey& segment) = 0;

@@ -44,14 +44,16 @@ std::optional<ModePair> ClassModel::exact(Mode mode, std::uint8_t variant) const
 
 std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
                                          bool gradients_present) const {
-  const auto forward = store_.predict_with_unread(
-      {SegmentKind::kForward, query_.layer_class, mode, variant}, query_.shape);
+  const SegmentKey forward_key{SegmentKind::kForward, query_.layer_class, mode, variant};
+  const auto forward = store_.predict_with_unread(forward_key, query_.shape);
   if (!forward) return std::nullopt;
-  const SegmentKey backward_key{SegmentKind::kBackward, query_.layer_class, mode,
-                                gradient_variant(variant, gradients_present)};
-  const bool is_early = query_.early_free && store_.distinct_shapes(early_free(backward_key)) > 0;
-  const auto backward =
-      store_.predict(is_early ? early_free(backward_key) : backward_key, query_.shape);
+  SegmentKey backward_key{SegmentKind::kBackward, query_.layer_class, mode,
+                          gradient_variant(variant, gradients_present)};
+  if (query_.early_free && store_.distinct_shapes(early_free(backward_key)) > 0) {
+    backward_key = early_free(backward_key);
+  }
+  auto backward = store_.predict(backward_key, query_.shape);
+  if (backward && !backward->estimate.identified) settle_net(*backward, forward_key, backward_key);
   const auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
   if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
     if (auto derived = with_gradients(mode, variant)) return derived;
@@ -69,6 +71,40 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
     out.backward.net_bytes = out.backward.net_upper_bytes = own->backward.net_bytes;
   }
   return out;
+}
+
+// What a layer leaves in the end (gradients of parameters, what the head frees) seldom hangs on the
+// shape, though both nets that it is the sum of do: that of the forward then tells the backward's,
+// whose log is longer and has what goes by tiles.
+void ClassModel::settle_net(StoredEstimate& backward, const SegmentKey& forward_key,
+                            const SegmentKey& backward_key) const {
+  const auto forward = store_.predict(forward_key, query_.shape);
+  if (!forward || !forward->estimate.identified) return;
+  const auto left = left_everywhere(forward_key, backward_key);
+  if (!left) return;
+  SegmentEstimate& estimate = backward.estimate;
+  estimate.net_bytes = *left - forward->estimate.net_bytes;
+  estimate.net_upper_bytes = estimate.net_bytes;
+  estimate.peak_bytes = std::max(estimate.peak_bytes, estimate.net_bytes);
+  estimate.peak_upper_bytes = std::max(estimate.peak_upper_bytes, estimate.peak_bytes);
+}
+
+std::optional<std::int64_t> ClassModel::left_everywhere(const SegmentKey& forward,
+                                                        const SegmentKey& backward) const {
+  const std::vector<MeasuredNet> before = store_.predictor().measured_nets(forward);
+  std::optional<MeasuredNet> first;
+  std::int64_t left = 0;
+  bool moved = false;  // what the forward left was another elsewhere
+  for (const MeasuredNet& after : store_.predictor().measured_nets(backward)) {
+    const auto there = std::ranges::find(before, after.shape, &MeasuredNet::shape);
+    if (there == before.end()) continue;
+    const std::int64_t bytes = there->net_bytes + after.net_bytes;
+    if (first && bytes != left) return std::nullopt;
+    moved = moved || (first && first->net_bytes != there->net_bytes);
+    if (!first) first = *there;
+    left = bytes;
+  }
+  return moved ? std::optional(left) : std::nullopt;
 }
 
 // What it changes that gradients are there already (none is made, sums are) is the same in every

@@ -18,7 +18,8 @@ namespace {
 constexpr std::int64_t kTimeSamplesPerLength = 4;
 
 // Steps recorded all the same while a certain prediction is not exact: they tell rounding, which
-// stays, from samples of a past that is over.
+// stays, from samples of a past that is over. Each peak that was another than predicted asks for
+// one more: what is not known yet matters.
 constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
 // Learning steps after which one that was revoked does without the kept calls that it did not get.
@@ -215,8 +216,9 @@ bool ControllerImpl::wants_record(const StepContext& context, const StepModel& m
   const bool times_thin = lengths > 1 && kind_->recorded_steps < kTimeSamplesPerLength * lengths;
   const bool exact = model.identified && model.fit;
   const std::int64_t most_curious =
-      certain && !times_thin ? std::min(kMostCuriousWhenCertain, options_.warmup_max_steps)
-                             : options_.warmup_max_steps;
+      certain && !times_thin
+          ? std::min(kMostCuriousWhenCertain + kind_->inexact_steps, options_.warmup_max_steps)
+          : options_.warmup_max_steps;
   if ((!exact || times_thin) && kind_->curious_steps < most_curious) {
     ++kind_->curious_steps;
     return true;

@@ -1,5 +1,6 @@
 // What the controller learns from a step that has ended.
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -97,6 +98,9 @@ std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
   kind_->plans.record_measured(outcome.context, outcome.peak_bytes);
   remember_peak(outcome);
   note_peak(outcome);
+  if (std::abs((outcome.peak_bytes - predicted).count()) > kNoticeableBytes) {
+    ++kind_->inexact_steps;
+  }
   if (!pending.identified) return std::nullopt;
   const auto relative = [predicted](Bytes peak) {
     return static_cast<double>(peak.count()) / static_cast<double>(predicted.count()) - 1;

@@ -52,6 +52,7 @@ struct StepKind {
   void begin_learning() {
     learning_steps = 0;
     curious_steps = 0;
+    inexact_steps = 0;
     unmeasured_steps = 0;
     unplanned_steps = 0;
     learning_was_revoked = false;
@@ -88,6 +89,7 @@ struct StepKind {
   MeasuredShapes measured;            // in those
   std::int64_t learning_steps = 0;    // since learning last began
   std::int64_t curious_steps = 0;     // recorded while planning, since learning last began
+  std::int64_t inexact_steps = 0;     // since then, whose peak was not the predicted one
   std::int64_t unmeasured_steps = 0;  // recorded in a row that could not be cut into segments
   std::int64_t unplanned_steps = 0;   // since then, in a row
   MenuCourse menu;                    // since it appeared

@@ -106,6 +106,47 @@ void teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_t varian
   store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
 }
 
+// Backward sizes that follow no form; what the layer leaves is `left` beside its gradients.
+void teach_formless(SegmentStore& store, const ShapeKey& shape, std::int64_t left) {
+  const std::int64_t odd = 4096 * (shape[0] * shape[1] * shape[2] % 97 + 1);
+  StepOutcome outcome;
+  outcome.context.shape = shape;
+  outcome.segments = {
+      call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0),
+      call(SegmentKind::kBackward, Mode::keep(), 0,
+           {kGradients, 8 * odd, left - held(shape) - 3 * odd, -5 * odd}, odd % 8192)};
+  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+}
+
+// Four logs of two kinds tell no form of the backward's sizes; that of the forward does, and what
+// is left in the end is the same wherever it was measured.
+TEST(ClassModel, WhatIsLeftEverywhereTellsWhatTheBackwardLeaves) {
+  SegmentStore store = empty_store();
+  const ClassQuery query{kAsked, 0, false, false};
+  const ClassModel classes(store, query);
+  teach_formless(store, kShapes[0], 0);
+  ASSERT_FALSE(classes.exact(Mode::keep(), 0)->identified);
+  for (const ShapeKey& shape : kShapes) teach_formless(store, shape, 0);
+  const auto own = classes.exact(Mode::keep(), 0);
+  ASSERT_TRUE(own && own->fit && !own->identified);
+  EXPECT_EQ(own->forward.net_bytes, held(kAsked));
+  EXPECT_EQ(own->remaining_bytes(), kGradients);
+  EXPECT_EQ(own->backward.net_upper_bytes, own->backward.net_bytes);
+  EXPECT_GE(own->backward.peak_upper_bytes, own->backward.peak_bytes);
+  EXPECT_EQ(classes.residue(0), kGradients);
+}
+
+TEST(ClassModel, WhatIsLeftAndHangsOnTheShapeTellsNothing) {
+  SegmentStore store = empty_store();
+  const ClassQuery query{kAsked, 0, false, false};
+  const ClassModel classes(store, query);
+  for (const ShapeKey& shape : kShapes) teach_formless(store, shape, 128 * shape[0] * shape[1]);
+  const auto own = classes.exact(Mode::keep(), 0);
+  ASSERT_TRUE(own && own->fit && !own->identified);
+  EXPECT_NE(own->remaining_bytes(), kGradients);
+  EXPECT_GT(own->backward.net_upper_bytes, own->backward.net_bytes);
+}
+
 // The last layer of a decoder is the first to make the gradient of what the encoder made: what its
 // siblings leave is another thing, in whatever mode that was seen.
 TEST(ClassModel, NoVariantStandsInForOneThatWasSeenToLeaveMore) {

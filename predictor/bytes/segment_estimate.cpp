@@ -132,15 +132,53 @@ void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::in
     exact.net_upper_bytes = std::max(exact.net_upper_bytes, other.net_upper_bytes);
     exact.peak_upper_bytes = std::max(exact.peak_upper_bytes, other.peak_upper_bytes);
   }
+  const StoredSample* const lone = lone_like(shape, *log.group);
+  if (lone != nullptr) move_to_lone(shape, *lone, model, exact);
   estimate.net_bytes = exact.net_bytes;
   estimate.peak_bytes = exact.peak_bytes;
   estimate.net_upper_bytes = exact.net_upper_bytes;
   estimate.peak_upper_bytes = exact.peak_upper_bytes;
   estimate.identified = exact.identified && samples_.size() >= 2;
+  make_consistent(estimate);
   if (!estimate.identified && log.rival == nullptr) sharpen_bounds(shape, monomials, estimate);
+  if (lone != nullptr) estimate.identified = false;
   if (samples_.size() >= 2 && model.interpolates()) {
     estimate.basis = PredictionBasis::kLeastSquares;
   }
+}
+
+// The latest sample whose log no other shape has, where whole vectors tell that the shape is one of
+// its like and none of the group's. Null: there is none.
+const StoredSample* SegmentModel::lone_like(const ShapeKey& shape, const LogGroup& group) const {
+  const StoredSample* found = nullptr;
+  for (const StoredSample& sample : samples_) {
+    const bool is_alone =
+        sample.has_deltas &&
+        std::ranges::find(groups_, sample.signature, &LogGroup::signature) == groups_.end();
+    if (!is_alone || ones_of(sample.shape) != ones_of(shape)) continue;
+    WholeVectors vectors;
+    vectors.add(sample.shape);
+    if (vectors.claims(shape, group.whole_vectors).value_or(false)) found = &sample;
+  }
+  return found;
+}
+
+// By what the lone one had beyond the group there, as the shape is larger or smaller; at most all
+// of it, and more as the square of the shape.
+void SegmentModel::move_to_lone(const ShapeKey& shape, const StoredSample& lone,
+                                const ExactModel& model, ExactEstimate& exact) const {
+  Monomials buffer{};
+  const double volume = basis_->volume(lone.shape);
+  const ExactEstimate there = model.predict(evaluate(lone.shape, buffer), volume);
+  const double growth = basis_->volume(shape) / volume;
+  const auto move = [growth](std::int64_t beyond, std::int64_t& bytes, std::int64_t& upper) {
+    const auto moved = static_cast<double>(beyond);
+    bytes += to_bytes(moved * growth);
+    upper += to_bytes(scaled_bound(std::max(0.0, moved), growth * growth));
+  };
+  move(lone.net_bytes - there.net_bytes, exact.net_bytes, exact.net_upper_bytes);
+  move(lone.peak_bytes - there.peak_bytes, exact.peak_bytes, exact.peak_upper_bytes);
+  exact.identified = false;
 }
 
 // A log that few shapes share leaves the sizes in it open in more ways than the sums of all shapes

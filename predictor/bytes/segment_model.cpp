@@ -159,6 +159,7 @@ bool SegmentModel::is_predicted_exactly(const StoredSample& sample) const {
   Monomials buffer{};
   const auto monomials = evaluate(sample.shape, buffer);
   const LogGroup& group = *log_for(sample.shape).group;
+  if (lone_like(sample.shape, group) != nullptr) return false;
   if (sample.has_deltas) {
     return group.signature == sample.signature && group.has_pattern_of(sample.shape) &&
            group.model.confirms({sample.deltas, monomials, 1});

@@ -96,6 +96,9 @@ class SegmentModel {
                       SegmentEstimate& estimate) const;
   void sharpen_bounds(const ShapeKey& shape, std::span<const std::int64_t> monomials,
                       SegmentEstimate& estimate) const;
+  [[nodiscard]] const StoredSample* lone_like(const ShapeKey& shape, const LogGroup& group) const;
+  void move_to_lone(const ShapeKey& shape, const StoredSample& lone, const ExactModel& model,
+                    ExactEstimate& exact) const;
   void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
   void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
   LearnedQuantity describe_rows(const std::string& quantity, const PolynomialRows& rows) const;

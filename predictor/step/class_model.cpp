@@ -91,20 +91,30 @@ void ClassModel::settle_net(StoredEstimate& backward, const SegmentKey& forward_
 
 std::optional<std::int64_t> ClassModel::left_everywhere(const SegmentKey& forward,
                                                         const SegmentKey& backward) const {
+  constexpr std::size_t kEnough = 3;
   const std::vector<MeasuredNet> before = store_.predictor().measured_nets(forward);
-  std::optional<MeasuredNet> first;
+  std::vector<MeasuredNet> both;  // shapes at which both are known, with what the forward left
   std::int64_t left = 0;
-  bool moved = false;  // what the forward left was another elsewhere
   for (const MeasuredNet& after : store_.predictor().measured_nets(backward)) {
     const auto there = std::ranges::find(before, after.shape, &MeasuredNet::shape);
     if (there == before.end()) continue;
     const std::int64_t bytes = there->net_bytes + after.net_bytes;
-    if (first && bytes != left) return std::nullopt;
-    moved = moved || (first && first->net_bytes != there->net_bytes);
-    if (!first) first = *there;
+    if (!both.empty() && bytes != left) return std::nullopt;
+    both.push_back(*there);
     left = bytes;
   }
-  return moved ? std::optional(left) : std::nullopt;
+  if (both.size() < kEnough) return std::nullopt;
+  const MeasuredNet& first = both.front();
+  const bool moved = std::ranges::any_of(
+      both, [&](const MeasuredNet& one) { return one.net_bytes != first.net_bytes; });
+  // Of a dimension that never varied nobody knows whether it matters.
+  bool spans = first.shape.size() == query_.shape.size();
+  for (std::size_t d = 0; spans && d < first.shape.size(); ++d) {
+    spans = first.shape[d] == query_.shape[d] ||
+            std::ranges::any_of(
+                both, [&](const MeasuredNet& one) { return one.shape[d] != first.shape[d]; });
+  }
+  return moved && spans ? std::optional(left) : std::nullopt;
 }
 
 // What it changes that gradients are there already (none is made, sums are) is the same in every

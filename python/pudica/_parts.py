@@ -25,17 +25,27 @@ _ALWAYS_THERE = ("_parameters", "_modules", "_buffers", "training")
 _parameters = itemgetter("_parameters")
 _wants_gradient = attrgetter("requires_grad")
 _is_inference = torch.Tensor.is_inference
+_MOST_TREES = 1 << 12
 _USUAL = frozenset((nn.Parameter, type(None)))
+
+
+# In one order, also of an OrderedDict (modules that were pickled long ago), which may have its own.
+def _all_names(dictionaries: Iterable[dict[str, Any]]) -> list[str]:
+    return [*chain.from_iterable(map(dict.keys, filter(None, dictionaries)))]
 
 
 def _all_values(dictionaries: Iterable[dict[str, Any]]) -> list[Any]:
     return [*chain.from_iterable(map(dict.values, filter(None, dictionaries)))]
 
 
+def _ids_of(children: Sequence[dict[str, Any]]) -> tuple[list[int], list[int]]:
+    return [*map(len, children)], [*map(id, _all_values(children))]
+
+
 def _is_odd(module: nn.Module) -> bool:
     own = vars(module)
     return any(name not in own for name in _ALWAYS_THERE) or any(
-        not isinstance(own[name], dict) for name in ("_parameters", "_modules", "_buffers")
+        type(own[name]) is not dict for name in ("_parameters", "_modules", "_buffers")
     )
 
 
@@ -49,21 +59,21 @@ def _owns(modules: Sequence[nn.Module], odd: Sequence[int]) -> list[Own]:
 class Names:
     """Of the parameters that each of some modules has of its own."""
 
-    __slots__ = ("_counts", "_names")
+    __slots__ = ("_names", "counts")
 
     def __init__(self, dictionaries: Sequence[dict[str, Any]]) -> None:
-        self._counts = list(map(len, dictionaries))
-        self._names = list(chain.from_iterable(dictionaries))
+        self.counts = [*map(len, dictionaries)]
+        self._names = _all_names(dictionaries)
 
     def are_of(self, dictionaries: Sequence[dict[str, Any]]) -> bool:
         return (
-            [*map(len, dictionaries)] == self._counts
-            and [*chain.from_iterable(filter(None, dictionaries))] == self._names
+            [*map(len, dictionaries)] == self.counts
+            and _all_names(dictionaries) == self._names
         )
 
     def by_module(self, values: Iterable[Any]) -> list[dict[str, Any]]:
         pairs = zip(self._names, values)
-        return [dict(islice(pairs, count)) for count in self._counts]
+        return [dict(islice(pairs, count)) for count in self.counts]
 
 
 class Owned:
@@ -80,8 +90,10 @@ class Owned:
 
     def are_of(self, modules: Sequence[nn.Module]) -> bool:
         """Whether the modules have these very ones, in this order."""
-        values = _all_values(map(_parameters, _owns(modules, self._odd)))
-        return len(values) == len(self._values) and all(map(is_, values, self._values))
+        now = [*map(_parameters, _owns(modules, self._odd))]
+        return [*map(len, now)] == self._names.counts and all(
+            map(is_, _all_values(now), self._values)
+        )
 
     def by_module(self) -> list[dict[str, nn.Parameter | None]]:
         return self._names.by_module(self._values)
@@ -102,7 +114,7 @@ class Tree:
         self._ids = tuple(map(id, modules))
         self._odd = [place for place, module in enumerate(modules) if _is_odd(module)]
         owns = _owns(modules, self._odd)
-        self._children = [*map(id, _all_values([own["_modules"] for own in owns]))]
+        self._children = _ids_of([own["_modules"] for own in owns])
         self.choices = Choices(owns)
         self.names = Names([own["_parameters"] for own in owns])
         self._signature: tuple[Any, ...] = (None, None, None)
@@ -114,7 +126,7 @@ class Tree:
             return None
         owns = _owns(modules, self._odd)
         parameters, children, buffers, hooks, pre_hooks = zip(*map(_of_each, owns))
-        if [*map(id, _all_values(children))] != self._children:
+        if _ids_of(children) != self._children:
             return None
         choices = self.choices
         if not choices.are_of(owns):
@@ -174,6 +186,8 @@ def parts_of(layer: nn.Module, trees: dict[int, Tree]) -> Parts:
     tree = trees.get(id(layer))
     parts = tree.parts() if tree is not None else None
     if parts is None or parts.modules[0] is not layer:
+        if len(trees) >= _MOST_TREES:  # of copies that are gone
+            trees.clear()
         tree = trees[id(layer)] = Tree(layer)
         parts = tree.parts()
         assert parts is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -49,10 +50,11 @@ def read() -> Reader:
     return Reader(Part())
 
 
-def check(parts: Parts, layer: nn.Module) -> None:
+def check(parts: Parts, layer: nn.Module, *, in_order: bool = True) -> None:
     modules = list(layer.modules())
     assert parts.modules == modules
-    assert list(map(id, parts.parameters)) == list(map(id, layer.parameters()))
+    found, there = (list(map(id, these)) for these in (parts.parameters, layer.parameters()))
+    assert found == there if in_order else sorted(found) == sorted(there)
     assert list(map(id, parts.buffers)) == list(map(id, layer.buffers()))
     assert parts.training == [module.training for module in modules]
     assert parts.owned.are_of(modules)
@@ -96,20 +98,33 @@ def take_module_out(layer: Any) -> None:
     layer.drop = None
 
 
+def move_a_parameter_on(layer: Any) -> None:
+    """To the next module, which has none of its own: the values are the same, in this order."""
+    own = layer.linear._parameters
+    layer.drop._parameters["bias"] = own.pop("bias")
+
+
+def move_a_module_on(layer: Any) -> None:
+    layer.inner[0].last = layer.inner[1]
+    del layer.inner[1]
+
+
+MOVES = [move_a_parameter_on, move_a_module_on]
 CHANGES = [swap_parameter, take_parameter_out, rename_parameter, swap_buffer, put_module_in,
            swap_module, take_module_out]
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [*CHANGES, *MOVES])
 def test_a_change_is_found(read: Reader, change: Any) -> None:
     check(read(), read.layer)
     change(read.layer)
     check(read(), read.layer)
 
 
-def test_parameters_that_went_are_told(read: Reader) -> None:
+@pytest.mark.parametrize("change", [swap_parameter, move_a_parameter_on])
+def test_parameters_that_went_are_told(read: Reader, change: Any) -> None:
     before = read()
-    swap_parameter(read.layer)
+    change(read.layer)
     assert not before.owned.are_of(before.modules)
     assert read().owned.are_of(before.modules)
 
@@ -176,6 +191,16 @@ def test_a_module_that_occurs_twice(read: Reader) -> None:
     layer: Any = read.layer
     layer.again = layer.linear
     check(read(), layer)
+
+
+def test_names_go_with_their_parameters(read: Reader) -> None:
+    """Where a module has them in a dictionary with an order of its own."""
+    linear: Any = read.layer.linear
+    own: OrderedDict[str, Any] = OrderedDict(linear._parameters)
+    own.move_to_end("weight")
+    vars(linear)["_parameters"] = own
+    check(read(), read.layer, in_order=False)
+    assert read().owned.by_module()[1]["bias"] is linear.bias
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -52,13 +52,14 @@ bool self_test() {
 }
 
 // Views read nothing and make nothing. That is half of a layer's operators, which the dispatcher
-// need not put into boxes then.
+// need not put into boxes then. But for the one that changes what autograd saves: calls with and
+// without it are not alike.
 void let_views_pass(torch::Library& aten) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace() != std::optional<std::string_view>("aten")) continue;
     const auto op = dispatcher.findSchema(name);
-    if (!op || !facts_of(*op).only_views) continue;
+    if (!op || !facts_of(*op).only_views || name.name == "aten::detach") continue;
     aten.impl(c10::toString(name).c_str(), torch::CppFunction::makeFallthrough());
   }
 }

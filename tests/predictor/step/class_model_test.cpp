@@ -136,6 +136,21 @@ TEST(ClassModel, WhatIsLeftEverywhereTellsWhatTheBackwardLeaves) {
   EXPECT_EQ(classes.residue(0), kGradients);
 }
 
+// Sums that are alike at shapes of one batch size say nothing of another batch.
+TEST(ClassModel, WhatIsLeftIsNotKnownInADirectionThatWasNotSeen) {
+  SegmentStore store = empty_store();
+  const std::vector<ShapeKey> shapes{{4, 89, 67}, {4, 55, 71}, {4, 77, 40}, {4, 41, 47}};
+  for (const ShapeKey& shape : shapes) teach_formless(store, shape, 0);
+  const auto open = [&](const ShapeKey& asked) {
+    const ClassQuery query{asked, 0, false, false};
+    const ClassModel classes(store, query);
+    const auto own = classes.exact(Mode::keep(), 0);
+    return own->backward.net_upper_bytes - own->backward.net_bytes;
+  };
+  EXPECT_EQ(open({4, 33, 46}), 0);
+  EXPECT_GT(open({7, 33, 46}), 0);
+}
+
 TEST(ClassModel, WhatIsLeftAndHangsOnTheShapeTellsNothing) {
   SegmentStore store = empty_store();
   const ClassQuery query{kAsked, 0, false, false};

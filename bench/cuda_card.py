@@ -213,8 +213,8 @@ def main():
     parser.add_argument("--share", type=float, default=0.4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cells", default=",".join(USUAL),
-                        help="these, in this order, with commas between (default: %(default)s;"
-                        " others: bert-base-drawn, gpt2-medium-drawn)")
+                        help="these, in this order, with commas between (default: %(default)s),"
+                        " of: " + ", ".join(cell["name"] for cell in CELLS))
     parser.add_argument("--policies", default=",".join(RIVALS))
     options = parser.parse_args()
     if options.turns < options.warmup + 3:

@@ -11,7 +11,6 @@ those below and above, and steps over the budget. Which plans are tried hangs on
 """
 
 import argparse
-import contextlib
 import pathlib
 import random
 import sys
@@ -20,20 +19,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "scripts/lib"), str(ROOT / "python")]
 
 from cuda_budgets import enable_checkpointing  # noqa: E402
-from cuda_models import CONFIGS, build, loss_of, peak  # noqa: E402
+from cuda_models import CONFIGS, build, forward, peak, without_dropout  # noqa: E402
 
 EXACT = 0.1 * 2**20
 
 
 def step(model, optimizer, name, shape, seed):
-    import torch
-
-    torch.manual_seed(seed)
-    torch.cuda.reset_peak_memory_stats()
-    amp = name.startswith("bert")
-    with torch.autocast("cuda", torch.bfloat16) if amp else contextlib.nullcontext():
-        loss = loss_of(model, name, shape, seed=seed)
-    loss.backward()
+    forward(model, name, shape, seed).backward()
     optimizer.step()
     optimizer.zero_grad()
 
@@ -71,9 +63,7 @@ def main():
     shapes = [(options.rows, random.Random(k).randint(64, options.longest))
               for k in range(options.steps)]
     model, optimizer = build(options.model, 1)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    without_dropout(model)
     floor, keep_all = ends(model, optimizer, options.model, max(shapes))
     budget = int(floor + options.share * (keep_all - floor))
     handle = pudica.attach(model, budget, daemon=False)

@@ -13,7 +13,6 @@ packed by the emulated device itself. Printed: milliseconds of forward, backward
 """
 
 import argparse
-import contextlib
 import gc
 import os
 import pathlib
@@ -23,11 +22,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "scripts/lib")]
 
-from cuda_models import CONFIGS, build, loss_of, peak  # noqa: E402
+from cuda_drawn import ends  # noqa: E402
+from cuda_models import CONFIGS, build, forward, without_dropout  # noqa: E402
 from turns import interleave, quartiles  # noqa: E402
 
 PARTS = ("forward", "backward", "optimizer", "collector")
-KINDS = 3  # of lengths: the longest, three quarters and a half of it
 
 
 def take_package(tree):
@@ -52,48 +51,26 @@ class Collector:
 
 def step(model, optimizer, options, length, number):
     """Seconds of its parts."""
-    import torch
-
-    torch.manual_seed(number)
-    torch.cuda.reset_peak_memory_stats()
-    amp = options.model.startswith("bert")
     begin = time.perf_counter()
-    with torch.autocast("cuda", torch.bfloat16) if amp else contextlib.nullcontext():
-        loss = loss_of(model, options.model, (options.rows, length), seed=number)
-    forward = time.perf_counter()
+    loss = forward(model, options.model, (options.rows, length), number)
+    middle = time.perf_counter()
     loss.backward()
-    backward = time.perf_counter()
+    end = time.perf_counter()
     optimizer.step()
     optimizer.zero_grad()
-    return forward - begin, backward - forward, time.perf_counter() - backward
-
-
-def budget_of(model, optimizer, options):
-    """Keeping all needs no pudica; recomputing all is measured under it."""
-    import pudica
-
-    ends = []
-    for policy in ("full", "none"):
-        with pudica.attach(model, 1 << 40, policy=policy, daemon=False):
-            for number in range(2):
-                step(model, optimizer, options, options.length, number)
-            ends.append(peak("active"))
-    return int(ends[0] + options.share * (ends[1] - ends[0]))
+    return middle - begin, end - middle, time.perf_counter() - end
 
 
 def job(turn, options, way):
-    import torch
-
     take_package(way["tree"])
     model, optimizer = build(options.model, options.seed)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    without_dropout(model)
     handle = None
     if way["policy"]:
         import pudica
 
-        budget = budget_of(model, optimizer, options)
+        least, most = ends(model, optimizer, options.model, (options.rows, options.length))
+        budget = int(least + options.share * (most - least))
         handle = pudica.attach(model, budget, policy=way["policy"], daemon=False)
     collector = Collector()
     lengths = [options.length * share // 4 for share in (4, 3, 2)]
@@ -103,7 +80,7 @@ def job(turn, options, way):
         found = []
         for _ in range(options.steps_a_turn):
             before = collector.seconds
-            parts = step(model, optimizer, options, lengths[number % KINDS], number)
+            parts = step(model, optimizer, options, lengths[number % len(lengths)], number)
             found.append((*parts, collector.seconds - before))
             number += 1
         turn.end(steps=found)

@@ -1,5 +1,6 @@
 """Models and batches for cuda_budgets.py: sizes of real ones, weights that nobody trained."""
 
+import contextlib
 import csv
 import pathlib
 import random
@@ -120,6 +121,25 @@ def loss_of(model, name, shape, seed=None):
                              device="cuda")
         return model(input_ids=words, labels=labels).loss
     return model(input_ids=words, labels=words).loss
+
+
+def without_dropout(model):
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+
+
+def forward(model, name, shape, seed):
+    """The loss of a step that begins here, BERT's under autocast; peaks are counted anew."""
+    import torch
+
+    torch.manual_seed(seed)
+    torch.cuda.reset_peak_memory_stats()
+    amp = name.startswith("bert")
+    with torch.autocast("cuda", torch.bfloat16) if amp else contextlib.nullcontext():
+        return loss_of(model, name, shape, seed=seed)
 
 
 def lengths_of(data):

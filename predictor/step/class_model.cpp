@@ -78,43 +78,15 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
 // whose log is longer and has what goes by tiles.
 void ClassModel::settle_net(StoredEstimate& backward, const SegmentKey& forward_key,
                             const SegmentKey& backward_key) const {
+  const auto left = store_.left_everywhere(forward_key, backward_key);
+  if (!left || !left->says_of(query_.shape)) return;
   const auto forward = store_.predict(forward_key, query_.shape);
   if (!forward || !forward->estimate.identified) return;
-  const auto left = left_everywhere(forward_key, backward_key);
-  if (!left) return;
   SegmentEstimate& estimate = backward.estimate;
-  estimate.net_bytes = *left - forward->estimate.net_bytes;
+  estimate.net_bytes = left->bytes - forward->estimate.net_bytes;
   estimate.net_upper_bytes = estimate.net_bytes;
   estimate.peak_bytes = std::max(estimate.peak_bytes, estimate.net_bytes);
   estimate.peak_upper_bytes = std::max(estimate.peak_upper_bytes, estimate.peak_bytes);
-}
-
-std::optional<std::int64_t> ClassModel::left_everywhere(const SegmentKey& forward,
-                                                        const SegmentKey& backward) const {
-  constexpr std::size_t kEnough = 3;
-  const std::vector<MeasuredNet> before = store_.predictor().measured_nets(forward);
-  std::vector<MeasuredNet> both;  // shapes at which both are known, with what the forward left
-  std::int64_t left = 0;
-  for (const MeasuredNet& after : store_.predictor().measured_nets(backward)) {
-    const auto there = std::ranges::find(before, after.shape, &MeasuredNet::shape);
-    if (there == before.end()) continue;
-    const std::int64_t bytes = there->net_bytes + after.net_bytes;
-    if (!both.empty() && bytes != left) return std::nullopt;
-    both.push_back(*there);
-    left = bytes;
-  }
-  if (both.size() < kEnough) return std::nullopt;
-  const MeasuredNet& first = both.front();
-  const bool moved = std::ranges::any_of(
-      both, [&](const MeasuredNet& one) { return one.net_bytes != first.net_bytes; });
-  // Of a dimension that never varied nobody knows whether it matters.
-  bool spans = first.shape.size() == query_.shape.size();
-  for (std::size_t d = 0; spans && d < first.shape.size(); ++d) {
-    spans = first.shape[d] == query_.shape[d] ||
-            std::ranges::any_of(
-                both, [&](const MeasuredNet& one) { return one.shape[d] != first.shape[d]; });
-  }
-  return moved && spans ? std::optional(left) : std::nullopt;
 }
 
 // What it changes that gradients are there already (none is made, sums are) is the same in every

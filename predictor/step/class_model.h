@@ -53,12 +53,9 @@ class ClassModel {
  private:
   [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
                                              bool gradients_present) const;
+  // A backward that its own log leaves open, read off its forward.
   void settle_net(StoredEstimate& backward, const SegmentKey& forward_key,
                   const SegmentKey& backward_key) const;
-  // What the two segments leave together, wherever they were measured. nullopt: it hangs on the
-  // shape, or too little tells that it does not.
-  [[nodiscard]] std::optional<std::int64_t> left_everywhere(const SegmentKey& forward,
-                                                            const SegmentKey& backward) const;
   [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
   // Of the class's other variants the one to believe most.
   [[nodiscard]] std::optional<ModePair> stand_in(Mode mode, std::uint8_t variant) const;

@@ -46,6 +46,16 @@ SegmentKey held_output(std::uint16_t layer_class, Mode mode);
 // not; 0 where unknown.
 using ReleasedBytes = std::function<std::int64_t(const ShapeKey&, bool, const LayerRun&)>;
 
+// What two segments leave together, the same at every shape at which both were measured.
+struct LeftEverywhere {
+  std::int64_t bytes = 0;
+  ShapeKey shape;  // one of those
+  std::array<bool, ShapeKey::kMaxDimensions> varied{};
+
+  // Of a dimension that never varied nobody knows whether it matters.
+  [[nodiscard]] bool says_of(const ShapeKey& asked) const;
+};
+
 // Not thread-safe: one owner thread.
 class SegmentStore {
  public:
@@ -93,6 +103,10 @@ class SegmentStore {
   [[nodiscard]] std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const {
     return predictor_->latest_shape(segment);
   }
+  // nullopt: what they leave hangs on the shape, or too little tells that it does not. Looked for
+  // once for each version of the predictor: every plan asks.
+  [[nodiscard]] std::optional<LeftEverywhere> left_everywhere(const SegmentKey& forward,
+                                                              const SegmentKey& backward) const;
   // A head as it was measured, and the layers before it that were not kept then.
   struct Head {
     SegmentKey key;
@@ -203,6 +217,9 @@ class SegmentStore {
   std::optional<PendingOptimizer> pending_optimizer_;
   std::int32_t skipped_optimizers_ = 0;  // in a row
   bool accumulates_ = false;             // some step began with gradients present
+  // left_everywhere() by backward, of one version of the predictor.
+  mutable std::map<SegmentKey, std::optional<LeftEverywhere>> left_;
+  mutable std::uint64_t left_version_ = 0;
   // By class, rebuilt when a segment appears or goes.
   std::map<std::uint16_t, std::vector<Mode>> modes_;
   std::map<std::pair<std::uint16_t, Mode>, std::vector<std::uint8_t>> variants_;

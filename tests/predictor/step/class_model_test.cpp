@@ -139,12 +139,19 @@ TEST(ClassModel, WhatIsLeftEverywhereTellsWhatTheBackwardLeaves) {
 // Sums that are alike at shapes of one batch size say nothing of another batch.
 TEST(ClassModel, WhatIsLeftIsNotKnownInADirectionThatWasNotSeen) {
   SegmentStore store = empty_store();
-  const std::vector<ShapeKey> shapes{{4, 89, 67}, {4, 55, 71}, {4, 77, 40}, {4, 41, 47}};
+  const std::vector<ShapeKey> shapes{{4, 89, 67}, {4, 55, 70}, {4, 77, 40}, {4, 41, 47}};
   for (const ShapeKey& shape : shapes) teach_formless(store, shape, 0);
+  for (const ShapeKey& shape : kShapes) {  // their backwards could not be told
+    StepOutcome outcome;
+    outcome.context.shape = shape;
+    outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0)};
+    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+  }
   const auto open = [&](const ShapeKey& asked) {
     const ClassQuery query{asked, 0, false, false};
     const ClassModel classes(store, query);
     const auto own = classes.exact(Mode::keep(), 0);
+    EXPECT_EQ(own->forward.net_upper_bytes, held(asked));
     return own->backward.net_upper_bytes - own->backward.net_bytes;
   };
   EXPECT_EQ(open({4, 33, 46}), 0);

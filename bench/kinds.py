@@ -6,19 +6,13 @@ counted in bytes on the CPU. Which plans are tried depends on measured times: ru
 
 from __future__ import annotations
 
-import argparse
-import concurrent.futures
-import gc
-import json
-import os
-import pathlib
 import random
-import subprocess
-import sys
+from collections.abc import Iterator
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-VOCABULARY, LONGEST, STEPS = 200, 96, 60
+import courses
+
+VOCABULARY, LONGEST = 200, 96
 HEADS = {
     "causal": ["gpt2", "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "opt", "bloom", "llama",
                "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3",
@@ -109,108 +103,27 @@ def batch(head: str, k: int, seed: int) -> dict[str, Any]:
     return out
 
 
-def course(head: str, kind: str, seed: int, steps: int) -> dict[str, Any]:
-    """What came of it; runs in a process of its own."""
-    import numpy
-    import torch
-    from budgets import Training
+def training(head: str, kind: str, seed: int, steps: int) -> courses.Make:
+    def train(model: Any) -> Iterator[None]:
+        import numpy
+        import torch
 
-    torch.set_num_threads(1)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        for k in range(steps):
+            optimizer.zero_grad()
+            torch.manual_seed(k)  # dropout, layers left out
+            numpy.random.seed(k)
+            random.seed(k)
+            model(**batch(head, k, seed)).loss.backward()
+            optimizer.step()
+            yield
 
-    def step(model: Any, k: int) -> None:
-        torch.manual_seed(k)  # dropout, layers left out
-        numpy.random.seed(k)
-        random.seed(k)
-        model(**batch(head, k, seed)).loss.backward()
+    def fresh() -> tuple[Any, Iterator[None]]:
+        model = make(kind, head)
+        return model, train(model)
 
-    training = Training(lambda: make(kind, head), step, steps)
-    floor, keep_all, bits = training.ends()
-    told: dict[str, Any] = {"floor_bytes": floor, "keep_all_bytes": keep_all}
-    for share in (0.02, 0.3):
-        budget = int(floor * (1 if share > 0.1 else 1.02) + share * (keep_all - floor))
-        gc.collect()  # models of the runs before, which count as anybody's bytes
-        ran = training.run(budget)
-        errors = [one["predicted_peak_bytes"] / one["peak_bytes"] - 1
-                  for one in ran.steps if one["predicted_peak_bytes"]]  # fmt: skip
-        told[str(share)] = {
-            "over": len(ran.over(budget)),
-            "most_over": max((by - 1 for _, by in ran.over(budget)), default=0.0),
-            "learning": sum(one["reason"].startswith("learning") for one in ran.steps),
-            "unplanned": len(ran.steps) - len(errors),
-            "low": sum(error < -0.01 for error in errors),
-            "lowest": min(errors, default=0.0),
-            "high": sum(error > 0.05 for error in errors),
-            "highest": max(errors, default=0.0),
-            "revoked": ran.stats["revocations"],
-            "state": ran.stats["state"],
-            "same_bits": ran.bits == bits,
-        }
-    return told
-
-
-def in_a_process(head: str, kind: str, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", f"{head}:{kind}", "--seed", str(options.seed),
-               "--steps", str(options.steps)]  # fmt: skip
-    paths = [str(ROOT / "python"), str(ROOT / "python" / "tests"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True,
-                             timeout=options.most_seconds, check=False)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"error": f"more than {options.most_seconds} s"}
-    if ran.returncode != 0:
-        return {"error": (ran.stderr.strip().splitlines() or [f"exit {ran.returncode}"])[-1][:160]}
-    try:
-        out: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        return {"error": f"printed no result: {ran.stdout[-100:]!r}"}
-    return out
-
-
-def line(name: str, told: dict[str, Any]) -> str:
-    if "error" in told:
-        return f"{name:28} {told['error']}"
-    out = f"{name:28} {told['keep_all_bytes'] / told['floor_bytes']:5.2f}"
-    for share, one in told.items():
-        if not isinstance(one, dict):
-            continue
-        out += (f" | {share:>4}: over {one['over']:2} ({one['most_over']:5.1%}) learn"
-                f" {one['learning']:2}/{one['unplanned']:2} low {one['low']:2}"
-                f" ({one['lowest']:6.1%}) high {one['high']:2} ({one['highest']:5.1%})"
-                f" rev {one['revoked']:2}{'' if one['same_bits'] else ' BITS'}"
-                f"{'' if one['state'] == 'planning' else ' ' + one['state']}")  # fmt: skip
-    return out
-
-
-def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("kinds", nargs="*", help="such as bert or causal; all of them without")
-    asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--steps", type=int, default=STEPS)
-    asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    asked.add_argument("--most-seconds", type=int, default=300, help="that one kind may take")
-    asked.add_argument("--out", type=pathlib.Path, help="a JSON file")
-    asked.add_argument("--one", help=argparse.SUPPRESS)
-    options = asked.parse_args()
-    if options.steps < 2:
-        asked.error(f"--steps {options.steps}: expected at least 2")
-    if options.one:
-        print(json.dumps(course(*options.one.split(":"), options.seed, options.steps)))
-        return
-    known = [(head, kind) for head, kinds in HEADS.items() for kind in kinds]
-    chosen = [one for one in known if not options.kinds or set(one) & set(options.kinds)]
-    unknown = set(options.kinds) - {name for one in known for name in one}
-    if unknown:
-        asked.error(f"unknown: {', '.join(sorted(unknown))}; heads are {', '.join(HEADS)}")
-    results = {}
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        ran = {pool.submit(in_a_process, *one, options): ":".join(one) for one in chosen}
-        for done in concurrent.futures.as_completed(ran):
-            results[ran[done]] = done.result()
-            print(line(ran[done], done.result()), flush=True)
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    return fresh
 
 
 if __name__ == "__main__":
-    main()
+    courses.main(__doc__, __file__, HEADS, training)

@@ -159,6 +159,75 @@ def test_a_backward_that_fails_leaves_the_steps_after_it_planned() -> None:
     assert all("modes measured in" in step["reason"] for step in bounded) and len(bounded) <= 2
 
 
+class Skipping:
+    """Every seventh loss is no number: the loop goes on without a backward, and has it until the
+    next one takes its variable."""
+
+    loss: torch.Tensor
+
+    def __call__(self, model: nn.Module, k: int) -> None:
+        drawn = torch.Generator().manual_seed(k)
+        words = torch.randint(0, 100, (8, random.Random(k).randint(20, 100)), generator=drawn)
+        self.loss = model(words).square().mean()
+        if k % 7 != 5:
+            self.loss.backward()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_loss_that_is_left_out_is_no_forward_that_shares_a_backward(share: float) -> None:
+    training = Training(Stack, Skipping(), _STEPS)
+    floor, keep_all, bits = training.ends()
+    course = training.run(int(floor + share * (keep_all - floor)))
+    assert course.bits == bits and course.stats["failures"] == 0
+    assert course.stats["overruns"] == 0
+    # The one behind it waits with it; none else is thought to.
+    behind = {k for k in range(_STEPS) if k % 7 == 6}
+    shares = {k for k, step in enumerate(course.steps) if "share a backward" in step["reason"]}
+    assert shares <= behind, shares
+    assert len(errors(course)) >= 30
+
+
+def test_losses_left_out_cost_one_overrun_at_most_where_steps_had_no_hooks() -> None:
+    """A step has ample room, but not beside one twice as long."""
+
+    def step(model: nn.Module, k: int) -> None:
+        words = torch.full((8, 128 if k % 7 == 6 else 64), k % 100)
+        held[:] = [model(words).square().mean()]
+        if k % 7 != 5 or k < 20:
+            held[0].backward()
+
+    held: list[torch.Tensor] = []
+    training = Training(Stack, step, _STEPS)
+    ample = max(one["peak_bytes"] for one in training.run("1TiB", "none").steps[:6]) * 9 // 8
+    course = training.run(ample)
+    assert course.stats["overruns"] <= 1, course.over(ample)
+    assert course.stats["revocations"] > 0
+
+
+def frozen_below() -> nn.Module:
+    model = six_layers()
+    model.requires_grad_(False)
+    model.layers[5].requires_grad_(True)  # type: ignore[union-attr,operator]
+    return model
+
+
+def thawing(model: Any, k: int) -> None:
+    """Every twenty steps a layer more is trained, from the last on."""
+    if k % 20 == 0:
+        model.layers[5 - k // 20].requires_grad_(True)
+    model(torch.full((6, 8 * random.Random(k).randint(4, 40)), k % 100)).square().mean().backward()
+
+
+def test_peaks_are_predicted_again_soon_after_a_layer_was_thawed() -> None:
+    course = midway(Training(frozen_below, thawing, _STEPS), learning=20)
+    for began in (20, 40):
+        told = [step["predicted_peak_bytes"] for step in course.steps[began + 10 : began + 20]]
+        assert sum(told_peak is not None for told_peak in told) >= 8, told
+    off = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
+           for k, step in enumerate(course.steps) if k % 20 >= 10 and step["predicted_peak_bytes"]]
+    assert max(map(abs, off)) <= 5e-3, off
+
+
 def of_unknown_words(model: nn.Module, k: int) -> None:
     """Every fourth batch holds a word that the embedding does not know; the loop leaves it out."""
     words = torch.full((6, [64, 160, 200][k % 3]), k % 100)

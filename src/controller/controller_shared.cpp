@@ -52,8 +52,13 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
 
 StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {
   const auto forwards = 1 + static_cast<std::size_t>(context.following_forwards);
-  const StepModel together = repeated(model, forwards);
+  StepModel together = repeated(model, forwards);
   BuiltPlan built = built_plan(*kind_, context, together, {});
+  if (!built.plan.feasible && context.waiting_forwards > 0) {
+    // What returns once this forward has is what those that wait hold: it can be revoked before.
+    together.point.returning_bytes = together.upper.returning_bytes = 0;
+    built = built_plan(*kind_, context, together, {});
+  }
   const bool doubted = claims_.doubts(kind_->structure, built.plan);
   if (doubted) built.plan.joined.clear();
   const bool record = wants_record(context, model, is_certain(together, built)) || doubted;

@@ -191,7 +191,9 @@ bool ControllerImpl::is_passing() {
   if (!kind_->passing) return false;
   const bool fewer = kind_->passing->layers.size() < kind_->structure.layers.size();
   if (++kind_->passing_steps < (fewer ? kLeftOutPass : kOtherClassesPass)) return true;
+  const bool counted = fewer && !kind_->changes.empty();  // when they first stayed away
   adopt(*std::exchange(kind_->passing, std::nullopt));
+  if (counted) kind_->changes.pop_back();
   return true;
 }
 

@@ -153,6 +153,7 @@ void Session::begin_step(const ShapeKey& shape) {
     if (policy_failed_) decision_ = {};
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+  if (context_.waiting_forwards > 0) held_predictions_.waits();
   held_predictions_.begin(shape, decision_.plan.get());
   course_leaves_doubt_ = false;
   prepare_cache();

@@ -55,7 +55,7 @@ void Session::tell_refusals() {
   log_warn(
       "the hard budget refused an allocation, and the step went on: where it was not your loop "
       "that caught the error, a library took another way (cuDNN with less workspace), and its "
-      "numbers may be others than without a budget; enforcement=\"soft\" refuses nothing");
+      "numbers may be others than without a budget; a soft budget refuses nothing");
 }
 
 void Session::report_cache(StepReport& report) {

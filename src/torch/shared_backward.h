@@ -46,8 +46,10 @@ class SharedBackward {
       return forward.reached->load() || forward.is_gone();
     };
     const bool over = forwards_.empty() || std::ranges::any_of(forwards_, is_over);
-    if (over) {  // one backward ended them all
-      if (!forwards_.empty()) note(forwards_.size());
+    if (over) {  // one backward ended them all, but those that nobody went back through
+      const auto reached = std::ranges::count_if(
+          forwards_, [](const Forward& forward) { return forward.reached->load(); });
+      if (reached > 0) note(static_cast<std::size_t>(reached));
       forwards_.clear();
     }
     return waiting();

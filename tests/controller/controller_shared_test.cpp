@@ -85,6 +85,22 @@ TEST(ControllerShared, WhatEarlierForwardsHoldMakesNoStepInfeasible) {
       << "what one forward holds for another is no part of what a step begins with";
 }
 
+// The graph of a loss that nobody went back through: it goes as the next one takes its variable, or
+// is given back before.
+TEST(ControllerShared, WhatThoseThatWaitHoldUntilThisOneReturnsIsInNoPlansWay) {
+  Harness harness{SyntheticSpec{}};
+  learn(harness);
+  const Bytes budget = harness.budget_at(kShape, 0.5);
+  StepContext context = harness.model.context(kShape, budget);
+  context.waiting_forwards = 1;
+  const PlanPtr without = harness.controller->begin_step(context).plan;
+  context.returning_bytes = budget;
+  const PlanPtr with = harness.controller->begin_step(context).plan;
+  EXPECT_EQ(with->modes, without->modes);
+  EXPECT_EQ(with->joined, without->joined);
+  EXPECT_TRUE(with->feasible);
+}
+
 TEST(ControllerShared, TwoForwardsNeedWhatOneNeedsOnTopOfTheOther) {
   const SyntheticModel model{SyntheticSpec{}};
   const StepCosts once = model.true_costs(kShape, false);

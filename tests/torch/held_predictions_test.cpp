@@ -147,6 +147,15 @@ TEST_F(HeldPredictionsTest, AStepThatRestedAndGrewIsInDoubt) {
   EXPECT_EQ(course({0, 1000, 2000}, 90'000), "???");
 }
 
+TEST_F(HeldPredictionsTest, OnceOneWithoutHooksWasInTheWayOfTheNextThereIsNoOther) {
+  held_.waits();
+  step({10}, 90'000);
+  held_.waits();
+  EXPECT_FALSE(step({10}, 90'000)) << "what it kept could be given back";
+  held_.waits();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(step({10}, 90'000));
+}
+
 TEST_F(HeldPredictionsTest, AMissThatCouldBeTakenBackCostsNoTrustInOthers) {
   EXPECT_TRUE(step({10}, 150'000));
   EXPECT_TRUE(step({10}, 90'000));

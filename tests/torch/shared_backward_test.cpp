@@ -70,6 +70,19 @@ TEST_F(SharedBackwardTest, AForwardThatWasDroppedDoesNotWait) {
   EXPECT_EQ(told(2), (Told{{0, 0}, {0, 0}}));
 }
 
+// A loss that is no number: its graph lives until the next one takes its variable.
+TEST_F(SharedBackwardTest, AForwardThatNobodyWentBackThroughDoesNotCount) {
+  auto handle = attach_with(0);
+  for (int i = 0; i < 2; ++i) train_step(*handle);
+  at::Tensor loss = forward(*handle).sum();
+  loss = forward(*handle).sum();
+  EXPECT_EQ(told(1), (Told{{1, 0}})) << "it is there while the next one runs";
+  torch::autograd::backward({loss});
+  handle->end_step();
+  for (int i = 0; i < 2; ++i) train_step(*handle);
+  EXPECT_EQ(told(2), (Told{{0, 0}, {0, 0}})) << "its like is not expected";
+}
+
 // As after an exception in a backward, while the loop still has the loss.
 TEST_F(SharedBackwardTest, AForwardWhoseBackwardFailedDoesNotWaitNorCount) {
   auto handle = attach_with(0);

@@ -147,6 +147,11 @@ class Handle {
 
   // A step is one forward and backward (and optimizer step). begin_step closes an open step first.
   virtual void begin_step(const ShapeKey& shape) = 0;
+  // In its place once the forward has come to its first layer, where until then nobody could know
+  // that it would run any: what the forward did before is not measured.
+  virtual void begin_at_layer(const ShapeKey& shape) = 0;
+  // Whether the open step's forward waits for its backward still, which may be another's too.
+  [[nodiscard]] virtual bool waits() const = 0;
   // After the optimizer's step, or after backward where no optimizer step follows.
   virtual StepReport end_step() = 0;
 

@@ -141,12 +141,12 @@ Controllers& Attachment::controllers() const {
 }
 
 std::int64_t Attachment::begin_step(std::int64_t kind, const std::vector<std::string>& names,
-                                    const std::vector<std::int64_t>& values) {
+                                    const std::vector<std::int64_t>& values, bool at_layer) {
   kind_ = kind;
   if (controllers_) controllers_->select(kind);
   const ShapeKey shape(names, values);
   range_.saw(kind, shape);
-  handle_->begin_step(shape);
+  at_layer ? handle_->begin_at_layer(shape) : handle_->begin_step(shape);
   std::int64_t step = kind >= 0 || !controllers_ ? kPlanned : kUnplanned;
   if (handle_->may_rest()) step |= kMayRest;
   return step;

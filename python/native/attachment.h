@@ -31,11 +31,13 @@ class Attachment final : public torch::CustomClassHolder {
 
   // `kind`: which way of calling the model this is; below 0: none that is told apart, the key says
   // too little for a plan, and layers are kept as long as there is room. Dimensions by name, all at
-  // least 1. A sum of Step: kPlanned, the step has a plan; kMayRest, it may be asked to rest().
+  // least 1. `at_layer`: the forward has come to its first layer. A sum of Step: kPlanned, the step
+  // has a plan; kMayRest, it may be asked to rest().
   std::int64_t begin_step(std::int64_t kind, const std::vector<std::string>& names,
-                          const std::vector<std::int64_t>& values);
+                          const std::vector<std::int64_t>& values, bool at_layer);
   enum Step : std::int64_t { kUnplanned = 0, kPlanned = 1, kMayRest = 2 };
   // As Handle's.
+  bool waits() const { return handle_->waits(); }
   bool rest(bool same_model);
   bool passes(std::int64_t passed);
   void wake(std::int64_t passed);

@@ -41,6 +41,7 @@ TORCH_LIBRARY(pudica, library) {
   library.class_<Attachment>("Attachment")
       .def(torch::init<std::string, std::vector<at::Tensor>>())
       .def("begin_step", &Attachment::begin_step)
+      .def("waits", &Attachment::waits)
       .def("end_step", &Attachment::end_step)
       .def("rest", &Attachment::rest)
       .def("passes", &Attachment::passes)

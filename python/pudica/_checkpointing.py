@@ -1,19 +1,25 @@
-"""Checkpointing of the user's, switched off while pudica is attached: stacked it saves nothing."""
+"""Checkpointing of the user's: switched off while pudica is attached, since stacked it saves
+nothing, and told from forwards that are steps."""
 
 from __future__ import annotations
 
 import operator
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 # Hugging Face's, on layers and on what runs them: the switch, and what runs a layer where it is on.
 _SWITCH, _RUNNER = "gradient_checkpointing", "_gradient_checkpointing_func"
 _OF_CHECKPOINT = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug",
                   "early_stop")
+
+_CHECKPOINT = "torch.utils.checkpoint"
+_OF_FUNCTIONS = torch.autograd.function.BackwardCFunction.apply.__code__  # of their backwards
 
 _Runner = Callable[..., Any]
 
@@ -105,3 +111,20 @@ class Takeover:
             if current is once:  # and none that was set since
                 setattr(module, _RUNNER, once.runner)
         self._taken.clear()
+
+
+def runs_again() -> bool:
+    """Of a forward within a backward: a checkpoint or another autograd.Function of the user's does
+    it. A hook on a gradient may run forwards of its own (GradCache), which are steps."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _OF_FUNCTIONS or frame.f_globals.get("__name__") == _CHECKPOINT:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def in_checkpoint() -> bool:
+    # A checkpoint of the user's around layers counts the tensors that are saved in it.
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is not None and getattr(hooks[0], "__module__", "") == _CHECKPOINT

@@ -14,7 +14,7 @@ from torch import nn
 from . import _native, _optimizers, _rerun, _undoing
 from ._arguments import Template, take_apart, tensors_in
 from ._budget import Budget, resolve
-from ._checkpointing import Takeover
+from ._checkpointing import Takeover, in_checkpoint, runs_again
 from ._classes import LayerClasses
 from ._errors import AttachError, BudgetError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
@@ -61,6 +61,11 @@ class Handle(Messages):
         self._opener: weakref.ref[nn.Module] | None = None
         self._thread = 0  # of the forward
         self._rest = Rest(model)
+        # Once a forward was through without a layer (it gave what an earlier one had made), one
+        # that begins while another waits for its backward begins its step at its first layer.
+        self._without_layers = False
+        self._late: tuple[int, list[str], list[int]] | None = None  # of such a step
+        self._before = 0  # token of the layer call before the forward
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, token of the call, and how far what its forward
         # changes is to be undone.
@@ -186,7 +191,7 @@ class Handle(Messages):
             if id(module) not in self._outer.get(id(opener), ()):
                 return  # inside the forward that is open
         self._open_layers.clear()
-        if torch._C._current_graph_task_id() >= 0:
+        if torch._C._current_graph_task_id() >= 0 and runs_again():
             self._say_once(
                 "reentrant",
                 "a checkpoint of the user's runs layers again inside the backward; pudica leaves "
@@ -200,17 +205,33 @@ class Handle(Messages):
             for place in self._places:
                 place.take()
             self._take_over_checkpointing()
-            self._note(self._native.end_step())
-            step = self._native.begin_step(kind, names or ["elements"], values or [1])
-            if not step & _native.PLANNED:
-                self._say_unplanned(names)
+            self._before = self._latest
+            self._late = (kind, names, values)
+            if not (self._without_layers and self._native.waits()):
+                self._begin_step(at_layer=False)
             self._opener = weakref.ref(module)
             self._thread = threading.get_ident()
             for guard in self._guards:
                 guard.put()
-            self._begin_rest(bool(step & _native.MAY_REST), (kind, *values))
         except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
             self._failed("the start of a forward", error)
+
+    def _begin_step(self, *, at_layer: bool) -> None:
+        """`at_layer`: of a forward that waited with it until it came to a layer."""
+        assert self._late is not None
+        kind, names, values = self._late
+        self._late = None
+        self._note(self._native.end_step())
+        step = self._native.begin_step(kind, names or ["elements"], values or [1], at_layer)
+        if not step & _native.PLANNED:
+            self._say_unplanned(names)
+        self._begin_rest(bool(step & _native.MAY_REST), (kind, *values))
+
+    def _comes_to_a_layer(self) -> None:
+        try:
+            self._begin_step(at_layer=True)
+        except Exception as error:  # noqa: BLE001
+            self._failed("the start of a step", error)
 
     def _begin_rest(self, may_rest: bool, step: tuple[int, ...]) -> None:
         try:
@@ -247,6 +268,11 @@ class Handle(Messages):
             return
         self._opener = None
         self._take_guards()
+        if self._late is not None:
+            self._late = None  # no layer, no step
+            return
+        if output is not None and self._latest == self._before and not self._rest.rests:
+            self._without_layers = True
         if self._end_rest(output):
             self._say_compiled()
             return
@@ -270,7 +296,7 @@ class Handle(Messages):
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         try:
             self._called.add(id(module))
-            if _in_checkpoint():
+            if in_checkpoint():
                 return
             template, tensors, telling, word = take_apart(args, kwargs)
             if any(tensor.is_nested for tensor in tensors):
@@ -347,7 +373,7 @@ class Handle(Messages):
         self._open_layers.clear()
         _rerun.undo_left()
         self._native.abandon()
-        self._opener = None
+        self._opener = self._late = None
         self._rest.rests = False
         self._take_guards()
 
@@ -366,9 +392,3 @@ class Handle(Messages):
             for group in optimizer.param_groups
             for parameter in group["params"]
         )
-
-
-def _in_checkpoint() -> bool:
-    # A checkpoint of the user's around layers counts the tensors that are saved in it.
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
-    return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"

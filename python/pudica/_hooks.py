@@ -69,6 +69,8 @@ class LayerBegin(_Hook):
         if handle._opener is None:
             handle._say_alone(type(module).__name__)
             return
+        if handle._late is not None:
+            handle._comes_to_a_layer()
         if handle._rest.rests and handle._rest.passes(module, args, kwargs):
             return
         hooks = module._forward_pre_hooks

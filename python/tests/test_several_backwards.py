@@ -1,13 +1,16 @@
-"""Two losses that go back through one graph, one after the other."""
+"""Two losses that go back through one graph, one after the other; backwards inside another one."""
 
 from __future__ import annotations
 
+import logging
 import random
+from typing import Any
 
 import pytest
 import torch
 from budgets import Stack, Training
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 _STEPS = 60
 
@@ -30,3 +33,101 @@ def test_two_losses_on_one_retained_graph(share: float) -> None:
     assert course.stats["overruns"] == 0, course.over(budget)
     assert course.stats["learning_steps"] <= 8
     assert "more than once" in course.steps[20]["reason"]
+
+
+def gradient_cache(model: nn.Module, step: int) -> None:
+    """GradCache: outputs of all parts without gradients first, and a loss of them. The hook on its
+    gradient runs each part again, with gradients, and goes back through it."""
+    length = 8 * random.Random(step).randint(4, 40)
+    parts = torch.full((6, length), step % 100).split(2)
+    seeds = [10 * step + k for k in range(3)]
+
+    def run(part: torch.Tensor, seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        out: torch.Tensor = model(part).mean(1)
+        return out
+
+    with torch.no_grad():
+        outputs = [run(part, seed) for part, seed in zip(parts, seeds, strict=True)]
+    for output in outputs:
+        output.requires_grad_(True)
+    together = torch.cat(outputs)
+    (together @ together.T).softmax(-1).diagonal().sum().backward()
+
+    def again(_: torch.Tensor) -> None:
+        with torch.enable_grad():
+            for part, seed, output in zip(parts, seeds, outputs, strict=True):
+                (run(part, seed) * output.grad).sum().backward()
+
+    loss = torch.zeros((), requires_grad=True)
+    loss.register_hook(again)
+    loss.backward()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_forwards_in_a_hook_of_a_backward_are_steps(share: float) -> None:
+    training = Training(Stack, gradient_cache, _STEPS)
+    floor, keep_all, bits = training.ends()
+    budget = int(floor + share * (keep_all - floor))
+    course = training.run(budget)
+    assert course.bits == bits and course.stats["failures"] == 0
+    assert course.stats["steps"] == 3 * _STEPS and course.stats["unplanned_steps"] == 0
+    assert course.stats["overruns"] == 0, course.over(budget)
+    assert course.stats["learning_steps"] <= 8 and course.stats["recomputed_calls"] > 0
+    off = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
+           for step in course.steps[10:] if step["predicted_peak_bytes"]]
+    assert len(off) >= 45 and max(map(abs, off)) <= 1e-3
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_around_the_model_is_no_step_of_its_own(
+    reentrant: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def step(model: nn.Module, k: int) -> None:
+        x = torch.zeros((), requires_grad=True)  # reentrant ones go back only where an input asks
+
+        def run(x: torch.Tensor) -> Any:
+            return model(torch.full((6, 64), k % 100)) + x
+
+        checkpoint(run, x, use_reentrant=reentrant).square().mean().backward()
+
+    training = Training(Stack, step, 6)
+    with caplog.at_level(logging.WARNING, logger="pudica"):
+        course = training.run("1TiB")
+    assert course.bits == training.plain() and course.stats["failures"] == 0
+    assert course.stats["layer_calls"] == 0
+    assert "runs layers again inside the backward" in caplog.text
+
+
+def given_again(model: Any, step: int) -> None:
+    """As losses at several sizes of an embedding do it: what the model gave for three batches is
+    given again, by its own forward in another's place, and all go into one loss."""
+    rows, drawn = 4, random.Random(step)
+    batches = [torch.full((rows, 8 * drawn.randint(4, 20)), step % 100) for _ in range(3)]
+    given: list[torch.Tensor] = []
+    loss = torch.zeros(())
+    forward = model.forward
+    for size in (32, 16, 8):
+        if size < 32:
+            of_before = iter(given)
+            model.forward = lambda words, again=of_before: next(again)
+        outputs = [model(words) for words in batches]
+        given = given or outputs
+        one, two, three = (output.mean(1)[:, :size] for output in outputs)
+        loss = loss + (one @ (two + three).T).softmax(-1).diagonal().sum()
+    model.forward = forward
+    loss.backward()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_forwards_that_give_what_was_made_before_are_no_steps(share: float) -> None:
+    training = Training(Stack, given_again, _STEPS)
+    floor, keep_all, bits = training.ends()
+    budget = int(floor + share * (keep_all - floor))
+    course = training.run(budget)
+    assert course.bits == bits and course.stats["failures"] == 0
+    assert course.stats["overruns"] == 0, course.over(budget)
+    assert course.stats["state"] == "planning"
+    assert sum(step["reason"].startswith("learning") for step in course.steps) <= 6
+    assert course.stats["unplanned_steps"] <= 6, "those of the first step, which nobody could know"
+    assert course.stats["steps"] <= 3 * _STEPS + 6

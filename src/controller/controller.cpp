@@ -74,9 +74,12 @@ StepDecision ControllerImpl::contained(const StepContext& context,
     StepDecision decision = decide();
     planned_kind_ = kind_->number;
     if (is_restless()) {
-      return without_prediction(std::move(decision), "the layers of the latest steps differ");
+      return kind_->settled
+                 ? revocably(std::move(decision), "the layers of a step changed lately")
+                 : without_prediction(std::move(decision), "the layers of the latest steps differ");
     }
-    return kinds_.is_torn(context.shape) ? revocably(std::move(decision)) : decision;
+    if (!kinds_.is_torn(context.shape)) return decision;
+    return revocably(std::move(decision), "steps of this shape run other layers now and then");
   } catch (const std::exception& failure) {
     stand_down(failure.what());
     return fallback_step(context);

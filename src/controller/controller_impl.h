@@ -119,7 +119,7 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] bool is_restless() const;
   StepDecision reissued(StepDecision decision, const std::string& why,
                         const std::function<void(Plan&)>& change);
-  StepDecision revocably(StepDecision decision);
+  StepDecision revocably(StepDecision decision, const char* why);
   StepDecision without_prediction(StepDecision decision, const char* why);
   void keep_apart(const StepStructure& old);
   void take_menus(const StepStructure& old);

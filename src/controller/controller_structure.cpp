@@ -191,9 +191,8 @@ bool ControllerImpl::is_passing() {
   if (!kind_->passing) return false;
   const bool fewer = kind_->passing->layers.size() < kind_->structure.layers.size();
   if (++kind_->passing_steps < (fewer ? kLeftOutPass : kOtherClassesPass)) return true;
-  const bool counted = fewer && !kind_->changes.empty();  // when they first stayed away
   adopt(*std::exchange(kind_->passing, std::nullopt));
-  if (counted) kind_->changes.pop_back();
+  kind_->settled = fewer;
   return true;
 }
 
@@ -246,10 +245,9 @@ StepDecision ControllerImpl::reissued(StepDecision decision, const std::string& 
   return decision;
 }
 
-StepDecision ControllerImpl::revocably(StepDecision decision) {
+StepDecision ControllerImpl::revocably(StepDecision decision, const char* why) {
   if (decision.plan->revocable) return decision;
-  return reissued(std::move(decision), "steps of this shape run other layers now and then",
-                  [](Plan&) {});
+  return reissued(std::move(decision), why, [](Plan&) {});
 }
 
 StepDecision ControllerImpl::without_prediction(StepDecision decision, const char* why) {
@@ -259,6 +257,7 @@ StepDecision ControllerImpl::without_prediction(StepDecision decision, const cha
 }
 
 void ControllerImpl::note_change() {
+  kind_->settled = false;
   kind_->changes.push_back(step_);
   if (kind_->changes.size() > kRestlessChanges) kind_->changes.pop_front();
 }

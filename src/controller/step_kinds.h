@@ -79,6 +79,7 @@ struct StepKind {
   std::optional<StepStructure> passing;  // of the latest steps, other than `structure`
   int passing_steps = 0;
   std::deque<std::uint64_t> changes;  // steps in which the structure changed, the latest ones
+  bool settled = false;               // since then the layers were the same several times in a row
 
   PlanStore plans;
   KnownPeaks known_peaks;

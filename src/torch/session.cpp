@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "base/layer_order.h"
 #include "base/log.h"
@@ -113,6 +114,8 @@ void Session::begin_step(const ShapeKey& shape) {
   abandon_layers();
   step_open_ = true;
   thread_ = std::this_thread::get_id();
+  began_at_layer_ = false;
+  within_backward_ = torch::autograd::get_current_graph_task_id();
   step_began_ = host_clock_.now();
   ++step_;
   next_layer_ = shared_backward_.begin_forward() == 0
@@ -167,6 +170,13 @@ void Session::begin_step(const ShapeKey& shape) {
     state_->mark(MarkKind::kStepBegin, -1);
   }
 }
+
+void Session::begin_at_layer(const ShapeKey& shape) {
+  begin_step(shape);
+  began_at_layer_ = step_open_;
+}
+
+bool Session::waits() const { return step_open_ && shared_backward_.own_waits(); }
 
 // Which kind of step it is, its first layer tells.
 void Session::settle_decision(std::uint16_t first_class) {
@@ -341,9 +351,9 @@ StepReport Session::end_step() {
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);
       outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !outcome.repeated_backward) {
-        StepProfile profile = build_profile(
-            state_->recorder(),
-            {calls, shared_frees(), context_.gradients_present, context_.waiting_forwards > 0});
+        StepProfile profile =
+            build_profile(state_->recorder(), {calls, shared_frees(), context_.gradients_present,
+                                               began_at_layer_, context_.waiting_forwards > 0});
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record) {

@@ -140,6 +140,8 @@ class Session final : public Handle {
   ~Session() override;
 
   void begin_step(const ShapeKey& shape) override;
+  void begin_at_layer(const ShapeKey& shape) override;
+  [[nodiscard]] bool waits() const override;
   StepReport end_step() override;
   std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                 std::vector<at::Tensor> inputs,
@@ -293,6 +295,10 @@ class Session final : public Handle {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> latest_storages_;  // of its outputs
   std::shared_ptr<Frame> open_segment_;
   std::thread::id thread_;  // that began the step: layers of other threads just run
+  // The backward in a hook of which the step began (GradCache), -1: none. Layers in another one are
+  // run again, by a checkpoint of the user's.
+  int within_backward_ = -1;
+  bool began_at_layer_ = false;
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;

@@ -48,7 +48,7 @@ bool Session::takes_part() const {
   return attached_ && step_open_ && !rest_.rests() && std::this_thread::get_id() == thread_ &&
          this_thread_layers_open() == 0 && at::GradMode::is_enabled() &&
          !c10::InferenceMode::is_enabled() && !others_see_what_is_saved() &&
-         torch::autograd::get_current_graph_task_id() < 0;  // a user's checkpoint runs it again
+         torch::autograd::get_current_graph_task_id() == within_backward_;
 }
 
 std::uint16_t Session::class_of(const std::string& name, const std::vector<at::Tensor>& inputs,

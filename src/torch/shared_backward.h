@@ -90,6 +90,9 @@ class SharedBackward {
     if (!own_.reached || own_.reached->load()) return false;
     return own_.is_gone() || own_.failed();
   }
+  [[nodiscard]] bool own_waits() const {
+    return own_.reached && !own_.reached->load() && !own_.failed() && !own_.is_gone();
+  }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
   // That will follow the forward under way before the backward.
   [[nodiscard]] std::int32_t expected() const {

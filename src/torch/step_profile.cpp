@@ -192,7 +192,7 @@ class ProfileBuilder {
       const Mark* begin = take(MarkKind::kForwardBegin, layer);
       const Mark* end = begin != nullptr ? take(MarkKind::kForwardEnd, layer) : nullptr;
       if (end == nullptr) return false;
-      if (i == 0 || (begin->event > last->event && !calls_[i - 1].joined)) {
+      if (i == 0 ? !step_.begins_at_layer : begin->event > last->event && !calls_[i - 1].joined) {
         add_gap(i, *last, *begin);
       }
       const std::size_t known = unread_.size();

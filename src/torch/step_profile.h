@@ -45,6 +45,7 @@ struct RecordedStep {
   // Events that freed what several layers read and none made (OutputWatch::shared).
   std::vector<std::int64_t> shared_frees;
   bool gradients_present = false;
+  bool begins_at_layer = false;  // what comes before is not told
   bool shares_backward = false;  // it goes on to forwards before this one, whose own is not told
 };
 

@@ -94,10 +94,12 @@ class SessionTest : public ::testing::Test {
   }
 
   // One forward under the handle, as a step that is left open.
-  at::Tensor forward(Handle& handle, std::int64_t length = 16) {
+  at::Tensor forward(Handle& handle, std::int64_t length = 16, bool begins_at_layer = false) {
     at::Tensor input = at::randn({2, length, 32});
-    handle.begin_step(ShapeKey{2, length});
+    const ShapeKey shape{2, length};
+    if (!begins_at_layer) handle.begin_step(shape);
     at::Tensor x = input.requires_grad_(true) * 1.0;
+    if (begins_at_layer) handle.begin_at_layer(shape);
     for (std::size_t i = 0; i < model_->layers.size(); ++i) {
       const auto layer = model_->layers[i];
       x = handle.layer(

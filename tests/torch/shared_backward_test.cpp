@@ -143,6 +143,46 @@ TEST_F(SharedBackwardTest, TheLastForwardIsMeasuredAsIfItWereAlone) {
   }
 }
 
+TEST_F(SharedBackwardTest, WhatAForwardDidBeforeItsStepBeganIsNotTold) {
+  auto handle = attach_with(0);
+  policy_->record = true;
+  const auto tells_of_its_start = [&] {
+    const std::vector<SegmentObservation>& seen = policy_->outcomes.back().segments;
+    EXPECT_FALSE(seen.empty());
+    return std::ranges::any_of(seen, [](const SegmentObservation& one) {
+      return one.key.kind == SegmentKind::kGap && one.key.place() == 0;
+    });
+  };
+  for (const bool begins_at_layer : {false, true}) {
+    at::Tensor output = forward(*handle, 24, begins_at_layer);
+    EXPECT_TRUE(handle->waits());
+    torch::autograd::backward({output.sum()});
+    EXPECT_FALSE(handle->waits());
+    handle->end_step();
+    EXPECT_FALSE(handle->waits());
+    EXPECT_EQ(tells_of_its_start(), !begins_at_layer);
+  }
+  forward(*handle);
+  EXPECT_FALSE(handle->waits()) << "it was dropped";
+}
+
+// A loss whose gradient runs forwards of its own (GradCache).
+TEST_F(SharedBackwardTest, AStepMayBeginInAHookOfABackward) {
+  auto handle = attach_with(0);
+  policy_->plan = plan_of({Mode::full(), Mode::full(), Mode::keep(), Mode::full()});
+  const auto expected = train_step(*handle);
+  model_->clear_gradients();
+  at::Tensor loss = at::zeros({}).requires_grad_(true);
+  loss.register_hook([&](const at::Tensor& /*gradient*/) {
+    const at::AutoGradMode with_gradients(true);
+    train_step(*handle);
+    return at::Tensor();
+  });
+  torch::autograd::backward({loss * 1.0});
+  EXPECT_EQ(report_.recomputed_layers, 3);
+  expect_equal(expected, gradients());
+}
+
 // The first forward's beginning was not marked: where the last one's backward ends is not known.
 TEST_F(SharedBackwardTest, WhatTheOtherBackwardMayHaveSpoiltIsLeftOut) {
   auto handle = attach_with(0);

@@ -96,7 +96,7 @@ std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
     return std::nullopt;
   }
   kind_->plans.record_measured(outcome.context, outcome.peak_bytes);
-  remember_peak(outcome);
+  if (outcome.plan->predicts_peak()) remember_peak(outcome);
   note_peak(outcome);
   const std::int64_t off = (outcome.peak_bytes - predicted).count();
   // Learned in frames, which hold a layer's inputs: without hooks it may need less.

@@ -10,6 +10,8 @@ namespace {
 
 // A dimension this much larger than in any step that ran is far beyond them.
 constexpr double kFarBeyond = 1.25;
+// What may be off by more than such a share of it is bounded, and not predicted.
+constexpr std::int64_t kTellingShare = 20;
 // Plans that were measured not to fit, for one that does.
 constexpr int kMostPassedOver = 5;
 
@@ -56,6 +58,11 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   if (context.budget_bytes > Bytes(0) && !is_covered(context.shape)) built.plan.revocable = true;
   built.plan.revocable_until_held = context.budget_bytes > Bytes(0);
   if (is_certain(model, built)) return built;
+  const std::int64_t upper = step_peak_bytes(model.upper, built.choice, built.plan.joined);
+  if (!built.measured_bytes && upper - point > point / kTellingShare) {
+    built.plan.predicted_peak_bytes = context.base_bytes + Bytes(upper);
+    built.plan.peak_is_bound = true;
+  }
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;

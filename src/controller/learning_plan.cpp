@@ -114,7 +114,7 @@ std::vector<Mode> learning_modes(const StepLearner& learner, const StepStructure
     const Group group{name.first, name.second};
     // What the step's first layer makes and its siblings do not shows where it runs as they do: it
     // is the last to run anything else.
-    if (layers.front() == 0) std::ranges::rotate(layers, layers.begin() + 1);
+    if (layers.front() == 0) std::rotate(layers.begin(), layers.begin() + 1, layers.end());
     if (layers.size() == 1) {
       // One odd layer of a larger class is served by its siblings.
       if (class_sizes[group.layer_class] > 1) continue;

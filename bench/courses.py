@@ -21,13 +21,16 @@ Make = Callable[[], tuple[Any, Iterator[None]]]
 
 
 def run(make: Make, budget: int | str, policy: str | None = None) -> tuple[Any, list[Any], str]:
+    import budgets
     import pudica
     import training_support
 
     gc.collect()  # models of the runs before, which count as anybody's bytes
     model, training = make()
-    with pudica.attach(model, budget, daemon=False, policy=policy) as handle:
-        steps = [handle.stats()["last_step"] for _ in training]
+    attached = pudica.attach(model, budget, daemon=False, policy=policy)
+    with attached as handle, budgets.every_step(handle) as steps:
+        for _ in training:
+            pass
         return handle.stats(), steps, training_support.digest(model)
 
 

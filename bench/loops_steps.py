@@ -52,18 +52,18 @@ def tried_again_in_halves(model: Any, steps: int) -> Iterator[None]:
     optimizer = adam(model)
     for k in seeded(steps):
         optimizer.zero_grad()
-        ids, parts = words(k, rows=6), 1
+        ids, pieces = words(k, rows=6), 1
         while True:
             try:
-                for part in ids.chunk(parts):
-                    if k % 9 == 8 and parts == 1:
+                for piece in ids.chunk(pieces):
+                    if k % 9 == 8 and pieces == 1:
                         with refused(model.blocks[3]):
-                            model(part)
-                    (loss_of(model(part), part) / parts).backward()
+                            model(piece)
+                    (loss_of(model(piece), piece) / pieces).backward()
                 break
             except MemoryError:
                 optimizer.zero_grad()
-                parts *= 2
+                pieces *= 2
         optimizer.step()
         yield
 

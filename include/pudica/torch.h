@@ -150,8 +150,9 @@ class Handle {
   // In its place once the forward has come to its first layer, where until then nobody could know
   // that it would run any: what the forward did before is not measured.
   virtual void begin_at_layer(const ShapeKey& shape) = 0;
-  // Whether the open step's forward waits for its backward still, which may be another's too.
-  [[nodiscard]] virtual bool waits() const = 0;
+  // At a forward's begin: whether the open step's still waits for its backward, which may be this
+  // one's too. True: begin_at_layer() reckons from here.
+  virtual bool waits() = 0;
   // After the optimizer's step, or after backward where no optimizer step follows.
   virtual StepReport end_step() = 0;
 

@@ -37,7 +37,7 @@ class Attachment final : public torch::CustomClassHolder {
                           const std::vector<std::int64_t>& values, bool at_layer);
   enum Step : std::int64_t { kUnplanned = 0, kPlanned = 1, kMayRest = 2 };
   // As Handle's.
-  bool waits() const { return handle_->waits(); }
+  bool waits() { return handle_->waits(); }
   bool rest(bool same_model);
   bool passes(std::int64_t passed);
   void wake(std::int64_t passed);

@@ -65,7 +65,7 @@ class Handle(Messages):
         # that begins while another waits for its backward begins its step at its first layer.
         self._without_layers = False
         self._late: tuple[int, list[str], list[int]] | None = None  # of such a step
-        self._before = 0  # token of the layer call before the forward
+        self._came_to_a_layer = False
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, token of the call, and how far what its forward
         # changes is to be undone.
@@ -191,11 +191,12 @@ class Handle(Messages):
             if id(module) not in self._outer.get(id(opener), ()):
                 return  # inside the forward that is open
         self._open_layers.clear()
-        if torch._C._current_graph_task_id() >= 0 and runs_again():
+        if torch._C._current_graph_task_id() >= 0 and (runs_again() or self._native.waits()):
             self._say_once(
                 "reentrant",
-                "a checkpoint of the user's runs layers again inside the backward; pudica leaves "
-                "those calls alone (use_reentrant=False lets it plan them)",
+                "a checkpoint or another autograd.Function of the user's runs layers again inside "
+                "the backward, or a hook on what an open step made does; pudica leaves those calls "
+                "alone (a checkpoint's it can plan with use_reentrant=False)",
             )
             return
         try:
@@ -205,7 +206,7 @@ class Handle(Messages):
             for place in self._places:
                 place.take()
             self._take_over_checkpointing()
-            self._before = self._latest
+            self._came_to_a_layer = False
             self._late = (kind, names, values)
             if not (self._without_layers and self._native.waits()):
                 self._begin_step(at_layer=False)
@@ -271,8 +272,7 @@ class Handle(Messages):
         if self._late is not None:
             self._late = None  # no layer, no step
             return
-        if output is not None and self._latest == self._before and not self._rest.rests:
-            self._without_layers = True
+        self._without_layers |= output is not None and not self._came_to_a_layer
         if self._end_rest(output):
             self._say_compiled()
             return

@@ -69,6 +69,7 @@ class LayerBegin(_Hook):
         if handle._opener is None:
             handle._say_alone(type(module).__name__)
             return
+        handle._came_to_a_layer = True
         if handle._late is not None:
             handle._comes_to_a_layer()
         if handle._rest.rests and handle._rest.passes(module, args, kwargs):

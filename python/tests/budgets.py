@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -48,11 +49,30 @@ class Course(NamedTuple):
     steps: list[Any]  # stats()["last_step"] of each
     bits: str
     plans: Any = ()  # handle.plans() at the end, of a policy that was named
+    ended: Any = ()  # every step that ended, where several do in a call of `step`
 
     def over(self, budget: int) -> list[tuple[int, float]]:
         """Steps beyond the budget, and by how much."""
         return [(n, step["peak_bytes"] / budget) for n, step in enumerate(self.steps)
                 if step["peak_bytes"] > budget]
+
+
+@contextlib.contextmanager
+def every_step(handle: Any) -> Iterator[list[dict[str, Any]]]:
+    """A list that fills with what `stats()["last_step"]` is as each step ends."""
+    ended: list[dict[str, Any]] = []
+    note = handle._note
+
+    def noting(outcome: int) -> None:
+        note(outcome)
+        if outcome:
+            ended.append(handle.stats()["last_step"])
+
+    handle._note = noting
+    try:
+        yield ended
+    finally:
+        del handle._note  # a circle: what it holds would be there in later runs
 
 
 class Training:
@@ -68,14 +88,15 @@ class Training:
         model = self._make()
         optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
         steps = []
-        with pudica.attach(model, budget, daemon=False, policy=policy) as handle:
+        attached = pudica.attach(model, budget, daemon=False, policy=policy)
+        with attached as handle, every_step(handle) as ended:
             for k in range(self._steps):
                 optimizer.zero_grad()
                 self._step(model, k)
                 optimizer.step()
                 steps.append(handle.stats()["last_step"])
             plans = handle.plans() if policy is not None else ()
-            return Course(handle.stats(), steps, support.digest(model), plans)
+            return Course(handle.stats(), steps, support.digest(model), plans, ended)
 
     def plain(self) -> str:
         """The bits of the same without pudica."""
@@ -93,5 +114,5 @@ class Training:
         kept = self.run("1TiB", "none")
         full = self.run("1TiB", "full")
         # The first step of all keeps its layers, to try whether they can be run again.
-        floor = max(step["peak_bytes"] for step in full.steps[1:])
-        return floor, max(step["peak_bytes"] for step in kept.steps), kept.bits
+        floor = max(step["peak_bytes"] for step in full.ended[1:])
+        return floor, max(step["peak_bytes"] for step in kept.ended), kept.bits

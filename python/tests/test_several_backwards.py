@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from budgets import Stack, Training
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+import pudica
 
 _STEPS = 60
 
@@ -38,8 +41,8 @@ def test_two_losses_on_one_retained_graph(share: float) -> None:
 def gradient_cache(model: nn.Module, step: int) -> None:
     """GradCache: outputs of all parts without gradients first, and a loss of them. The hook on its
     gradient runs each part again, with gradients, and goes back through it."""
-    length = 8 * random.Random(step).randint(4, 40)
-    parts = torch.full((6, length), step % 100).split(2)
+    drawn = random.Random(step)
+    parts = [torch.full((2, 8 * drawn.randint(4, 40)), step % 100) for _ in range(3)]
     seeds = [10 * step + k for k in range(3)]
 
     def run(part: torch.Tensor, seed: int) -> torch.Tensor:
@@ -57,7 +60,8 @@ def gradient_cache(model: nn.Module, step: int) -> None:
     def again(_: torch.Tensor) -> None:
         with torch.enable_grad():
             for part, seed, output in zip(parts, seeds, outputs, strict=True):
-                (run(part, seed) * output.grad).sum().backward()
+                out = run(part, seed)  # lives until the next one takes its name
+                (out * output.grad).sum().backward()
 
     loss = torch.zeros((), requires_grad=True)
     loss.register_hook(again)
@@ -75,8 +79,8 @@ def test_forwards_in_a_hook_of_a_backward_are_steps(share: float) -> None:
     assert course.stats["overruns"] == 0, course.over(budget)
     assert course.stats["learning_steps"] <= 8 and course.stats["recomputed_calls"] > 0
     off = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
-           for step in course.steps[10:] if step["predicted_peak_bytes"]]
-    assert len(off) >= 45 and max(map(abs, off)) <= 1e-3
+           for step in course.ended[30:] if step["predicted_peak_bytes"]]
+    assert len(off) >= 135 and max(map(abs, off)) <= 5e-3, off
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -131,3 +135,21 @@ def test_forwards_that_give_what_was_made_before_are_no_steps(share: float) -> N
     assert sum(step["reason"].startswith("learning") for step in course.steps) <= 6
     assert course.stats["unplanned_steps"] <= 6, "those of the first step, which nobody could know"
     assert course.stats["steps"] <= 3 * _STEPS + 6
+
+
+def test_one_forward_that_others_look_into_is_none_without_layers() -> None:
+    """What a hook of the program's own packs is not planned; the layers ran all the same."""
+
+    def step(model: nn.Module, k: int) -> None:
+        context = torch.autograd.graph.save_on_cpu() if k == 3 else contextlib.nullcontext()
+        with context:
+            model(torch.full((6, 64), k % 100)).square().mean().backward()
+
+    training = Training(Stack, step, 8)
+    torch.manual_seed(0)
+    model = Stack()
+    with pudica.attach(model, "1TiB", daemon=False) as handle:
+        for k in range(8):
+            step(model, k)
+        assert not handle._without_layers
+    assert training.run("1TiB").bits == training.plain()

@@ -55,7 +55,8 @@ StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepM
   StepModel together = repeated(model, forwards);
   BuiltPlan built = built_plan(*kind_, context, together, {});
   if (!built.plan.feasible && context.waiting_forwards > 0) {
-    // What returns once this forward has is what those that wait hold: it can be revoked before.
+    // What returns once this forward has is what those that wait hold. Most of it can be revoked
+    // before; for the rest this forward's own layers are.
     together.point.returning_bytes = together.upper.returning_bytes = 0;
     built = built_plan(*kind_, context, together, {});
   }

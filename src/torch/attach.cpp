@@ -25,7 +25,7 @@ class InertHandle final : public Handle {
 
   void begin_step(const ShapeKey& shape) override { shape_ = shape; }
   void begin_at_layer(const ShapeKey& shape) override { shape_ = shape; }
-  [[nodiscard]] bool waits() const override { return false; }
+  bool waits() override { return false; }
   StepReport end_step() override {
     StepReport report;
     report.shape = shape_;
@@ -100,7 +100,7 @@ class AttachedHandle final : public Handle {
 
   void begin_step(const ShapeKey& shape) override { session_->begin_step(shape); }
   void begin_at_layer(const ShapeKey& shape) override { session_->begin_at_layer(shape); }
-  [[nodiscard]] bool waits() const override { return session_->waits(); }
+  bool waits() override { return session_->waits(); }
   StepReport end_step() override { return session_->end_step(); }
   std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                 std::vector<at::Tensor> inputs,

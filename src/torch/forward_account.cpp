@@ -7,13 +7,16 @@
 namespace pudica::hooks {
 namespace {
 
-bool in_backward() { return torch::autograd::get_current_graph_task_id() >= 0; }
+int current_backward() { return torch::autograd::get_current_graph_task_id(); }
 
 }  // namespace
+
+bool ForwardAccount::in_backward() const { return current_backward() != within_.load(); }
 
 void ForwardAccount::begin() {
   std::uint32_t next = forwards_.fetch_add(1) + 1;
   if (next == 0) next = forwards_.fetch_add(1) + 1;  // 0 says none
+  within_.store(current_backward());
   forward_.store(next);
   held_.store(own_.exchange(0));
   returned_.store(0);

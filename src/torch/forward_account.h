@@ -28,6 +28,10 @@ class ForwardAccount {
   [[nodiscard]] std::int64_t returned_bytes() const { return returned_.load(); }
 
  private:
+  // Another than the one in a hook of which the forward began, if it did (GradCache).
+  [[nodiscard]] bool in_backward() const;
+
+  std::atomic<int> within_{-1};
   std::atomic<std::uint32_t> forward_{0};   // under way; 0: none
   std::atomic<std::uint32_t> forwards_{0};  // the latest
   std::atomic<std::int64_t> own_{0};        // live bytes of the latest

@@ -22,8 +22,9 @@ namespace pudica::hooks {
 // on, a number that the layer reads) the memory in use tells, in front of the next layer. What that
 // does not tell either shows afterwards. Each time that a step went without hooks and needed more,
 // all plans begin anew and have to hold twice as often before they go without them again. Once one
-// that did was in the way of a step that came before its backward, none does any more. Where layers
-// had other inputs in another step of the very same shape, no prediction is of much use.
+// that did was in the way of a step that came before its backward and was short of room, none does
+// any more. Where layers had other inputs in another step of the very same shape, no prediction is
+// of much use.
 // Not thread-safe.
 class HeldPredictions {
  public:
@@ -102,22 +103,19 @@ class HeldPredictions {
   // were passed by, and show nothing where the plan held.
   void end(std::int64_t peak_bytes, bool whole, bool rested = false) {
     const Plan* const plan = std::exchange(plan_, nullptr);
-    went_free_ = plan != nullptr && (ran_free_ || !doubts_);
     if (plan == nullptr || (step_.empty() && !rested)) return;
     if (whole && holds(*plan, peak_bytes)) {
       if (!rested) note_held(plan->id);
       return;
     }
     held_.erase(plan->id);
-    if (!went_free_) return;
+    if (doubts_ && !ran_free_) return;
     held_.clear();
     needed_ = std::min(2 * needed_, kMostNeeded);
   }
-  // The step that is over waits for its backward still as the next one begins, unforeseen: its loss
-  // was left out. What it kept cannot be given back to that one, and a loop that does so once does
-  // so again.
-  void waits() {
-    if (!std::exchange(went_free_, false)) return;
+  // What ran without hooks stood in the way of a step that came before its backward, and could not
+  // be given back: its loss was left out. A loop that does so once does so again.
+  void stood_in_the_way() {
     held_.clear();
     needed_ = kMostNeeded;
   }
@@ -176,7 +174,6 @@ class HeldPredictions {
   bool doubts_ = false;
   std::optional<Growth> growth_;  // of the memory in use beyond that of steps that held
   bool ran_free_ = false;         // a layer call was not in doubt
-  bool went_free_ = false;        // of the step that is over, if it was to hold
   std::map<ShapeKey, std::vector<Inputs>> inputs_of_;  // as first seen, by layer call
   std::vector<Inputs>* usual_ = nullptr;               // of the step's shape
   bool inputs_vary_ = false;

@@ -102,7 +102,19 @@ bool Session::is_another_threads() {
   return true;
 }
 
-void Session::begin_step(const ShapeKey& shape) {
+void Session::begin_step(const ShapeKey& shape) { open_step(shape, /*at_layer=*/false); }
+
+void Session::begin_at_layer(const ShapeKey& shape) { open_step(shape, /*at_layer=*/true); }
+
+bool Session::waits() {
+  const std::thread::id inside = inside_.load();
+  if (inside != std::thread::id() && inside != std::this_thread::get_id()) return false;
+  if (!step_open_ || !shared_backward_.own_waits()) return false;
+  in_use_at_forward_ = meter_.in_use_bytes();
+  return true;
+}
+
+void Session::open_step(const ShapeKey& shape, bool at_layer) {
   if (is_another_threads()) return;
   if (step_open_) end_step();
   if (!attached_) return;
@@ -114,7 +126,7 @@ void Session::begin_step(const ShapeKey& shape) {
   abandon_layers();
   step_open_ = true;
   thread_ = std::this_thread::get_id();
-  began_at_layer_ = false;
+  began_at_layer_ = at_layer;
   within_backward_ = torch::autograd::get_current_graph_task_id();
   step_began_ = host_clock_.now();
   ++step_;
@@ -131,7 +143,7 @@ void Session::begin_step(const ShapeKey& shape) {
   claim_->store(false);
   share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
-  in_use_before_ = meter_.in_use_bytes();
+  in_use_before_ = at_layer ? in_use_at_forward_ : meter_.in_use_bytes();
   if (host_) host_->pool().reset_peak();
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();
@@ -156,7 +168,7 @@ void Session::begin_step(const ShapeKey& shape) {
     if (policy_failed_) decision_ = {};
   }
   plan_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  if (context_.waiting_forwards > 0) held_predictions_.waits();
+  free_one_waits_ = context_.waiting_forwards > 0 && ran_hook_free_;
   held_predictions_.begin(shape, decision_.plan.get());
   course_leaves_doubt_ = false;
   prepare_cache();
@@ -170,13 +182,6 @@ void Session::begin_step(const ShapeKey& shape) {
     state_->mark(MarkKind::kStepBegin, -1);
   }
 }
-
-void Session::begin_at_layer(const ShapeKey& shape) {
-  begin_step(shape);
-  began_at_layer_ = step_open_;
-}
-
-bool Session::waits() const { return step_open_ && shared_backward_.own_waits(); }
 
 // Which kind of step it is, its first layer tells.
 void Session::settle_decision(std::uint16_t first_class) {
@@ -322,6 +327,7 @@ StepReport Session::end_step() {
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;
   report.overrun = meter_.overruns() > overruns_before_;
+  note_hook_free(report);
   if (!call_failed_) judge_prediction(report);
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;

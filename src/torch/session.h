@@ -141,7 +141,7 @@ class Session final : public Handle {
 
   void begin_step(const ShapeKey& shape) override;
   void begin_at_layer(const ShapeKey& shape) override;
-  [[nodiscard]] bool waits() const override;
+  bool waits() override;
   StepReport end_step() override;
   std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                 std::vector<at::Tensor> inputs,
@@ -217,6 +217,7 @@ class Session final : public Handle {
   [[nodiscard]] bool gradients_present() const;
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint16_t layer_class) const;
   std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call, bool on_trial);
+  void open_step(const ShapeKey& shape, bool at_layer);
   void settle_decision(std::uint16_t first_class);
   void begin_call(const LayerFunction& rerun, const std::vector<at::Tensor>& inputs,
                   const LayerOptions& options);
@@ -233,6 +234,7 @@ class Session final : public Handle {
   [[nodiscard]] bool is_apart(std::size_t ordinal, const std::vector<at::Tensor>& inputs) const;
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
+  void note_hook_free(const StepReport& report);
   void judge_prediction(const StepReport& report);
   void prepare_cache();
   [[nodiscard]] Bytes left_free_bytes() const;
@@ -299,6 +301,9 @@ class Session final : public Handle {
   // run again, by a checkpoint of the user's.
   int within_backward_ = -1;
   bool began_at_layer_ = false;
+  std::int64_t in_use_at_forward_ = 0;  // as the forward began that waits() was last true for
+  bool ran_hook_free_ = false;          // layers of the latest step that is over
+  bool free_one_waits_ = false;         // and that step's backward is to come
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;

@@ -1,6 +1,7 @@
 // The session's steps that rest: all is kept without hooks, and nobody needs to look.
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 #include "torch/session.h"
 
@@ -56,6 +57,13 @@ void Session::rested(std::int64_t passed, const std::vector<at::Tensor>& outputs
   passed_by_ = passed;
   // Whether the next forward shares this one's backward. That the model's outputs show.
   contain("a gradient hook", [&] { shared_backward_.watch(outputs); });
+}
+
+// Of any step that is over, and of the one before it, which may have stood in its way.
+void Session::note_hook_free(const StepReport& report) {
+  ran_hook_free_ = report.rested || std::ranges::any_of(calls_, &Call::hook_free);
+  const bool was_short = report.overrun || report.revocations > 0;
+  if (std::exchange(free_one_waits_, false) && was_short) held_predictions_.stood_in_the_way();
 }
 
 // Of a step that is over as it should.

@@ -42,16 +42,15 @@ class SharedBackward {
   std::int32_t begin_forward() {
     Forward latest = std::exchange(own_, {});
     if (latest.reached && !latest.failed()) forwards_.push_back(std::move(latest));
-    const auto is_over = [](const Forward& forward) {
-      return forward.reached->load() || forward.is_gone();
-    };
-    const bool over = forwards_.empty() || std::ranges::any_of(forwards_, is_over);
-    if (over) {  // one backward ended them all, but those that nobody went back through
-      const auto reached = std::ranges::count_if(
-          forwards_, [](const Forward& forward) { return forward.reached->load(); });
-      if (reached > 0) note(static_cast<std::size_t>(reached));
+    // One backward ends all. Those before the first that it came to were left out, a loss that is
+    // no number for one; those behind it were there with it, whether it came to them or not.
+    const auto first = std::ranges::find_if(
+        forwards_, [](const Forward& forward) { return forward.reached->load(); });
+    if (first != forwards_.end()) {
+      note(static_cast<std::size_t>(forwards_.end() - first));
       forwards_.clear();
     }
+    std::erase_if(forwards_, [](const Forward& forward) { return forward.is_gone(); });
     return waiting();
   }
 
@@ -91,7 +90,7 @@ class SharedBackward {
     return own_.is_gone() || own_.failed();
   }
   [[nodiscard]] bool own_waits() const {
-    return own_.reached && !own_.reached->load() && !own_.failed() && !own_.is_gone();
+    return own_.reached && !own_.reached->load() && !own_.is_gone();
   }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
   // That will follow the forward under way before the backward.

@@ -83,6 +83,32 @@ TEST_F(SharedBackwardTest, AForwardThatNobodyWentBackThroughDoesNotCount) {
   EXPECT_EQ(told(2), (Told{{0, 0}, {0, 0}})) << "its like is not expected";
 }
 
+// A burst of them: each waits while the next one runs, and goes then.
+TEST_F(SharedBackwardTest, EachOfSeveralThatAreLeftOutWaits) {
+  auto handle = attach_with(0);
+  for (int i = 0; i < 2; ++i) train_step(*handle);
+  at::Tensor loss;
+  for (int i = 0; i < 4; ++i) loss = forward(*handle).sum();
+  torch::autograd::backward({loss});
+  handle->end_step();
+  EXPECT_EQ(told(4), (Told{{0, 0}, {1, 0}, {1, 0}, {1, 0}}));
+  train_step(*handle);
+  EXPECT_EQ(told(1), (Told{{0, 0}}));
+}
+
+// A teacher of the same weights: its forward holds as much as any other, while both are there.
+TEST_F(SharedBackwardTest, OneThatIsDetachedCountsWhereItRanBesideAnother) {
+  auto handle = attach_with(0);
+  for (int i = 0; i < 3; ++i) {
+    model_->clear_gradients();
+    at::Tensor one = forward(*handle).mean(1);
+    at::Tensor two = forward(*handle);
+    torch::autograd::backward({one.mul(two.detach().mean(1)).sum()});
+    handle->end_step();
+  }
+  EXPECT_EQ(told(2), (Told{{0, 1}, {1, 0}}));
+}
+
 // As after an exception in a backward, while the loop still has the loss.
 TEST_F(SharedBackwardTest, AForwardWhoseBackwardFailedDoesNotWaitNorCount) {
   auto handle = attach_with(0);

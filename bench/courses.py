@@ -115,8 +115,8 @@ def main(
     """The command line of `file`: `make(head, kind, seed, steps)` is a training of one of them."""
     asked = argparse.ArgumentParser(description=description)
     asked.add_argument("kinds", nargs="*", help="kinds or heads of them; all of them without")
-    asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--steps", type=int, default=STEPS)
+    asked.add_argument("--seed", type=int, default=0, help="of the batches")
+    asked.add_argument("--steps", type=int, default=STEPS, help="of each, at each budget")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--most-seconds", type=int, default=300, help="that one kind may take")
     asked.add_argument("--out", type=pathlib.Path, help="a JSON file")

@@ -11,13 +11,14 @@ from typing import Any
 
 import courses
 import loops_models  # noqa: F401 (its loops)
+import loops_parts
 import loops_steps  # noqa: F401 (its loops)
 import torch
-from loops_parts import LOOPS
 
 
 def training(_: str, name: str, seed: int, steps: int) -> courses.Make:
-    make, function = LOOPS[name]
+    make, function = loops_parts.LOOPS[name]
+    loops_parts.SEED = seed
 
     def fresh() -> tuple[Any, Iterator[None]]:
         torch.manual_seed(seed)
@@ -28,4 +29,4 @@ def training(_: str, name: str, seed: int, steps: int) -> courses.Make:
 
 
 if __name__ == "__main__":
-    courses.main(__doc__, __file__, {"loops": list(LOOPS)}, training)
+    courses.main(__doc__, __file__, {"loops": list(loops_parts.LOOPS)}, training)

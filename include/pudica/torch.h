@@ -151,7 +151,8 @@ class Handle {
   // that it would run any: what the forward did before is not measured.
   virtual void begin_at_layer(const ShapeKey& shape) = 0;
   // At a forward's begin: whether the open step's still waits for its backward, which may be this
-  // one's too. True: begin_at_layer() reckons from here.
+  // one's too. True: begin_at_layer() reckons what the step begins with from here, and not from its
+  // own call.
   virtual bool waits() = 0;
   // After the optimizer's step, or after backward where no optimizer step follows.
   virtual StepReport end_step() = 0;

@@ -229,6 +229,8 @@ class Handle(Messages):
         self._begin_rest(bool(step & _native.MAY_REST), (kind, *values))
 
     def _comes_to_a_layer(self) -> None:
+        if threading.get_ident() != self._thread:
+            return  # layers of other threads just run
         try:
             self._begin_step(at_layer=True)
         except Exception as error:  # noqa: BLE001

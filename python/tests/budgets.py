@@ -109,6 +109,15 @@ class Training:
             optimizer.step()
         return support.digest(model)
 
+    def held(self, share: float) -> Course:
+        """At `share` of the way from the floor to keep-all: held, with the same bits."""
+        floor, keep_all, bits = self.ends()
+        budget = int(floor + share * (keep_all - floor))
+        course = self.run(budget)
+        assert course.bits == bits and course.stats["failures"] == 0
+        assert course.stats["overruns"] == 0, course.over(budget)
+        return course
+
     def ends(self) -> tuple[int, int, str]:
         """The least peak when every layer is recomputed, that of keeping all, and the bits."""
         kept = self.run("1TiB", "none")

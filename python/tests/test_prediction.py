@@ -140,11 +140,7 @@ def test_a_peak_that_may_be_far_off_is_bounded_and_not_predicted(share: float) -
         words = torch.full((drawn.randint(1, 6), drawn.randint(8, 96)), k % 100)
         model(words).square().mean().backward()
 
-    training = Training(Prompted, step, 60)
-    floor, keep_all, bits = training.ends()
-    budget = int(floor + share * (keep_all - floor))
-    course = training.run(budget)
-    assert course.bits == bits and course.stats["overruns"] == 0, course.over(budget)
+    course = Training(Prompted, step, 60).held(share)
     low = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
            for step in course.steps if step["predicted_peak_bytes"]]
     assert len(low) >= 40 and max(low) <= 0.05, low

@@ -25,11 +25,7 @@ def errors(course: Course) -> list[float]:
 
 
 def check(training: Training, share: float, learning: int, predicted: int) -> None:
-    floor, keep_all, bits = training.ends()
-    budget = int(floor + share * (keep_all - floor))
-    course = training.run(budget)
-    assert course.bits == bits and course.stats["failures"] == 0
-    assert course.stats["overruns"] == 0, course.over(budget)
+    course = training.held(share)
     assert course.stats["learning_steps"] <= learning
     off = errors(course)
     assert len(off) >= predicted, len(off)
@@ -39,10 +35,8 @@ def check(training: Training, share: float, learning: int, predicted: int) -> No
 
 def midway(training: Training, learning: int) -> Course:
     """Half of the way from the floor to keeping all, held with the same bits."""
-    floor, keep_all, bits = training.ends()
-    course = training.run(floor + (keep_all - floor) // 2)
-    assert course.bits == bits and course.stats["failures"] == 0
-    assert course.stats["overruns"] == 0 and course.stats["learning_steps"] <= learning
+    course = training.held(0.5)
+    assert course.stats["learning_steps"] <= learning
     return course
 
 
@@ -175,11 +169,7 @@ class Skipping:
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_a_loss_that_is_left_out_is_no_forward_that_shares_a_backward(share: float) -> None:
-    training = Training(Stack, Skipping(), _STEPS)
-    floor, keep_all, bits = training.ends()
-    course = training.run(int(floor + share * (keep_all - floor)))
-    assert course.bits == bits and course.stats["failures"] == 0
-    assert course.stats["overruns"] == 0
+    course = Training(Stack, Skipping(), _STEPS).held(share)
     # The one behind it waits with it; none else is thought to.
     behind = {k for k in range(_STEPS) if k % 7 == 6}
     shares = {k for k, step in enumerate(course.steps) if "share a backward" in step["reason"]}

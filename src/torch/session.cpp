@@ -143,7 +143,9 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   claim_->store(false);
   share_->claim(claim_, options_.budget_bytes.count(), options_.enforcement == Enforcement::kHard);
   meter_.reset_peak();
-  in_use_before_ = at_layer ? in_use_at_forward_ : meter_.in_use_bytes();
+  in_use_before_ = meter_.in_use_bytes();
+  const auto at_forward = std::exchange(in_use_at_forward_, std::nullopt);
+  if (at_layer && at_forward) in_use_before_ = *at_forward;
   if (host_) host_->pool().reset_peak();
   meter_.begin_forward();
   revocations_before_ = registry_->revocations();

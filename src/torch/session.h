@@ -301,9 +301,9 @@ class Session final : public Handle {
   // run again, by a checkpoint of the user's.
   int within_backward_ = -1;
   bool began_at_layer_ = false;
-  std::int64_t in_use_at_forward_ = 0;  // as the forward began that waits() was last true for
-  bool ran_hook_free_ = false;          // layers of the latest step that is over
-  bool free_one_waits_ = false;         // and that step's backward is to come
+  std::optional<std::int64_t> in_use_at_forward_;  // as one began since, that waits() was true for
+  bool ran_hook_free_ = false;                     // layers of the latest step that is over
+  bool free_one_waits_ = false;                    // and that step's backward is to come
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;

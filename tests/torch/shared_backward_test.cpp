@@ -192,6 +192,23 @@ TEST_F(SharedBackwardTest, WhatAForwardDidBeforeItsStepBeganIsNotTold) {
   EXPECT_FALSE(handle->waits()) << "it was dropped";
 }
 
+// What the forward made until then is the step's, where it is known when the forward began.
+TEST_F(SharedBackwardTest, AStepThatBeginsLateBeginsWithWhatItsForwardBeganWith) {
+  auto handle = attach_with(0);
+  const auto base = [&](bool asks) {
+    at::Tensor waiting = forward(*handle);
+    EXPECT_TRUE(!asks || handle->waits());
+    const at::Tensor made = at::zeros({1'000});
+    handle->begin_at_layer(ShapeKey{2, 16});
+    handle->end_step();
+    return policy_->contexts.back().base_bytes.count();
+  };
+  base(false);  // the first step of all makes what stays
+  const std::int64_t of_the_call = base(false);
+  EXPECT_EQ(of_the_call - base(true), 4'000);
+  EXPECT_EQ(base(false), of_the_call) << "an answer serves one step";
+}
+
 // A loss whose gradient runs forwards of its own (GradCache).
 TEST_F(SharedBackwardTest, AStepMayBeginInAHookOfABackward) {
   auto handle = attach_with(0);
@@ -207,6 +224,27 @@ TEST_F(SharedBackwardTest, AStepMayBeginInAHookOfABackward) {
   torch::autograd::backward({loss * 1.0});
   EXPECT_EQ(report_.recomputed_layers, 3);
   expect_equal(expected, gradients());
+}
+
+// What a user's variable holds until the next forward returns is known as that there, too.
+TEST_F(SharedBackwardTest, WhatReturnsIsToldOfStepsInAHookAsOfOthers) {
+  const auto returning = [this] {
+    auto handle = attach_with(0);
+    for (int i = 0; i < 4; ++i) train_step(*handle, 16, /*holds=*/true);
+    held_ = at::Tensor();
+    return policy_->contexts.back().returning_bytes;
+  };
+  const Bytes outside = returning();
+  EXPECT_GT(outside, Bytes(0));
+  Bytes inside(0);
+  at::Tensor loss = at::zeros({}).requires_grad_(true);
+  loss.register_hook([&](const at::Tensor& /*gradient*/) {
+    const at::AutoGradMode with_gradients(true);
+    inside = returning();
+    return at::Tensor();
+  });
+  torch::autograd::backward({loss * 1.0});
+  EXPECT_EQ(inside, outside);
 }
 
 // The first forward's beginning was not marked: where the last one's backward ends is not known.

@@ -58,7 +58,9 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
   if (!recording_.load()) return;
   if (step_.load() != step) {
     const bool waited = step < step_.load() && step >= oldest_waiting_.load();
-    if (waited) hands_over(step_.load());
+    if (waited && backward_begun_.load() && !handed_over_.exchange(true)) {
+      recorder_.mark(MarkKind::kHandover, -1);
+    }
     return;
   }
   if (backward_ended_.load()) {
@@ -76,11 +78,6 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
         });
   }
   if (is_first_border(kind, layer)) recorder_.mark(kind, layer);
-}
-
-void StepState::hands_over(std::uint64_t step) {
-  if (!recording_.load() || step_.load() != step || !backward_begun_.load()) return;
-  if (!handed_over_.exchange(true)) recorder_.mark(MarkKind::kHandover, -1);
 }
 
 bool StepState::is_first_border(MarkKind kind, std::int32_t layer) {

@@ -100,7 +100,8 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
     size.fit = LinearFit::fit({.monomials = samples.monomials,
                                .columns = samples.columns,
                                .values = samples.sizes,
-                               .tolerance = static_cast<double>(options.granularity_bytes)});
+                               .tolerance = static_cast<double>(options.granularity_bytes),
+                               .wants_rivals = true});
   }
   return size;
 }
@@ -201,7 +202,8 @@ ExactModel::SizeRange ExactModel::range(const EventSize& size,
   if (untested || range.is_weak) {
     const double growth = std::max(1.0, volume / size.volume_of_largest);
     const auto scaled = to_bytes(static_cast<double>(size.largest_bytes) * growth);
-    range.high = std::max(range.high, scaled);
+    const double other = untested ? size.fit->highest(monomials).value_or(0) : 0;
+    range.high = std::max({range.high, scaled, to_bytes(other)});
   }
   return range;
 }

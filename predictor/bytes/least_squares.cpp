@@ -124,7 +124,27 @@ LinearFit::Trial LinearFit::grow(const FitSamples& samples) {
     if (!next || (!best.terms.empty() && next->squares * kWorthwhile > best.squares)) break;
     best = std::move(*next);
   }
-  return best;
+  if (best.terms.size() < count) return best;
+  auto simplest = simplest_through(samples);
+  return simplest ? std::move(*simplest) : best;
+}
+
+// As many monomials as shapes fit whatever was seen: the first ones that the shapes tell apart.
+std::optional<LinearFit::Trial> LinearFit::simplest_through(const FitSamples& samples) {
+  std::optional<Trial> found;
+  std::vector<std::uint8_t> terms;
+  for (std::size_t column = 0; column < samples.columns; ++column) {
+    terms.push_back(static_cast<std::uint8_t>(column));
+    auto trial = Trial::solve(samples, terms);
+    if (!trial) {
+      terms.pop_back();
+      continue;
+    }
+    found = std::move(trial);
+    if (found->largest_residual <= samples.tolerance) return found;
+    if (terms.size() == samples.values.size()) break;
+  }
+  return std::nullopt;
 }
 
 // Monomials that explain little one by one may explain all together (batches by tokens: the batch

@@ -57,6 +57,7 @@ class LinearFit {
   [[nodiscard]] static Trial grow(const FitSamples& samples);
   [[nodiscard]] static std::optional<Trial> with_one_more(const Trial& best,
                                                           const FitSamples& samples);
+  [[nodiscard]] static std::optional<Trial> simplest_through(const FitSamples& samples);
   [[nodiscard]] static std::optional<Trial> all_at_once(const FitSamples& samples);
   [[nodiscard]] static std::vector<LinearFit> rivals_of(const Trial& best,
                                                         const FitSamples& samples);

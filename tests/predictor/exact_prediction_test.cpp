@@ -258,6 +258,24 @@ TEST(ExactPrediction, OneOddEventIsInterpolatedAndTheRestStaysExact) {
   EXPECT_GE(estimate->peak_upper_bytes, odd(asked).peak_bytes);
 }
 
+TEST(ExactPrediction, TwoShapesSayLittleOfASizeThatFollowsNoForm) {
+  // oneDNN's scratchpad of a weight's gradient, by rows, where it uses AMX: between the two of them
+  // a square fits as well as a line, and is far too much further out.
+  const auto head = [](std::int64_t rows, std::int64_t workspace) {
+    const std::int64_t block = 512 * rows;
+    return SegmentSample{{block, workspace, -workspace}, block, block + workspace, 0};
+  };
+  const auto predictor = make_online_predictor({});
+  predictor->observe(kForward, ShapeKey{1, 24}, head(24, 17536));
+  predictor->observe(kForward, ShapeKey{1, 39}, head(39, 38784));
+  const auto estimate = predictor->predict(kForward, ShapeKey{1, 97});
+  const std::int64_t block = 512 * 97;
+  EXPECT_FALSE(estimate->identified);
+  EXPECT_EQ(estimate->peak_bytes, block + 120943);        // along the line
+  EXPECT_EQ(estimate->peak_upper_bytes, block + 216143);  // along the square
+  EXPECT_EQ(estimate->net_bytes, block);
+}
+
 TEST(ExactPrediction, SamplesWithoutALogNeitherHelpNorHarm) {
   const auto predictor = make_online_predictor({});
   observe_at(*predictor, attention(), {{8, 64}, {4, 100}});

@@ -247,3 +247,28 @@ def two_views(model: Any, steps: int) -> Iterator[None]:
         return F.cross_entropy(one @ model(words(2 * k + 1, rows)).mean(1).T, torch.arange(rows))
 
     return stepped(model, steps, losses)
+
+
+@loop(Model)
+def triplets(model: Any, steps: int) -> Iterator[None]:
+    """Three forwards of other lengths, one loss of them."""
+
+    def losses(k: int) -> torch.Tensor:
+        rows = random.Random(k).randint(2, 4)
+        anchor, near, far = (model(words(3 * k + i, rows)).mean(1) for i in range(3))
+        return F.triplet_margin_loss(anchor, near, far, margin=5.0)
+
+    return stepped(model, steps, losses)
+
+
+@loop(Model)
+def pairs_accumulated(model: Any, steps: int) -> Iterator[None]:
+    """Two pairs of views a step of the optimizer, each with a backward of its own."""
+    optimizer = adam(model)
+    for k in seeded(steps):
+        for part in (2 * k, 2 * k + 1):
+            one, other = (model(words(2 * part + i, 3)).mean(1) for i in range(2))
+            (F.cross_entropy(one @ other.T, torch.arange(3)) / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield

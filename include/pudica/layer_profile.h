@@ -59,7 +59,7 @@ struct SegmentKey {
   }
 
   // What stands between layers is learned for each kind of step (which runs layers of classes of
-  // its own) apart. A step has fewer layers than kPlacesOfKind.
+  // its own) apart. A step has at most two layers less than kPlacesOfKind.
   static constexpr std::uint16_t kPlacesOfKind = 4096;
   static constexpr std::size_t kMostKinds = 16;
   [[nodiscard]] bool is_of_kind() const {
@@ -91,6 +91,9 @@ struct SegmentKey {
   static SegmentKey until_return(std::size_t layers) {
     return {SegmentKind::kGap, static_cast<std::uint16_t>(layers), Mode::keep(), 0};
   }
+  // Behind the last layer of a forward that waits for others with which it shares a backward: until
+  // the next one begins. Its place is the same whatever layers come and go.
+  static SegmentKey until_next() { return {SegmentKind::kGap, kPlacesOfKind - 1, Mode::keep(), 0}; }
 
   auto operator<=>(const SegmentKey&) const = default;
 };

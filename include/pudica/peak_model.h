@@ -43,6 +43,11 @@ std::int64_t joint_backward_peak_bytes(const StepCosts& costs, std::size_t first
 struct StepPeaks {
   std::int64_t bytes = 0;
   std::int64_t until_return_bytes = 0;
+  // Of the stretches of a step that forwards share, and what is live between them.
+  std::int64_t forward_bytes = 0;  // up to the last layer's end, live_behind_forward behind it
+  std::int64_t live_behind_forward = 0;
+  std::int64_t backward_bytes = 0;  // from the head to the epilogue, live_behind_backward behind
+  std::int64_t live_behind_backward = 0;
 };
 StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choice,
                      std::span<const std::uint8_t> joined = {});

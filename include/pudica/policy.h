@@ -72,7 +72,8 @@ struct StepContext {
   // this one whose backward is still to come, held in base_bytes, and those expected to follow.
   std::int32_t waiting_forwards = 0;
   std::int32_t following_forwards = 0;
-  std::uint64_t step = 0;  // counted by the handle, from 1; 0: not told
+  bool forwards_are_sure = false;  // the latest backwards agree on how many follow
+  std::uint64_t step = 0;          // counted by the handle, from 1; 0: not told
   // Of the user's budget, beside budget_bytes: what a caching allocator (CUDA) takes for itself.
   Bytes allocator_bytes{0};
 
@@ -143,6 +144,9 @@ struct StepOutcome {
   bool overrun = false;
   bool failed = false;  // the step did not end (exception); its measurements are partial
   bool rested = false;  // its layers, those that the plan is for, were passed by
+  // Its backward is still to come, with that of forwards behind it: it was no more than its
+  // forward.
+  bool waits = false;
   // Empty unless recorded. Seconds that are not known yet are 0: learn_times() tells them.
   std::vector<SegmentObservation> segments;
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them

@@ -55,6 +55,10 @@ struct StepCosts {
   std::int64_t epilogue_net_bytes = 0;
   std::int64_t epilogue_peak_bytes = 0;
   std::int64_t optimizer_peak_bytes = 0;
+  // Of a forward that waits for others with which it shares a backward, in place of all that comes
+  // behind its last layer: until the next one begins.
+  std::int64_t waiting_net_bytes = 0;
+  std::int64_t waiting_peak_bytes = 0;
   double step_seconds = 0;  // with every layer in its fastest mode; 0: unknown
 };
 
@@ -77,6 +81,7 @@ struct StepModel {
   StepCosts upper;
   bool identified = true;  // no segment is asked beyond the directions in which it was seen
   bool fit = true;         // every segment was seen at two distinct shapes, or at this very one
+  bool may_wait = false;   // waiting_*_bytes were seen likewise; fit and identified leave them out
   std::vector<UnknownMode> unknown;
 };
 

@@ -114,6 +114,9 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
       heads.push_back(&item);  // judged by what the layers of the same step teach
     } else if (key.kind == SegmentKind::kOptimizer) {
       pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
+      if (outcome.context.waiting_forwards > 0) {
+        pending_optimizer_->context.base_bytes = own_base_bytes_;
+      }
     } else {
       take_observation(key, item, shape, forget_above, report);
     }
@@ -160,6 +163,7 @@ std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) con
 
 void SegmentStore::settle(const StepContext& next) {
   accumulates_ = accumulates_ || next.gradients_present;
+  if (next.waiting_forwards == 0) own_base_bytes_ = next.base_bytes;
   if (!pending_optimizer_) return;
   const PendingOptimizer pending = *std::exchange(pending_optimizer_, std::nullopt);
   const std::int64_t peak = pending.sample.peak_bytes;
@@ -318,6 +322,7 @@ void SegmentStore::forget_gaps_from(std::uint8_t step_kind, std::size_t index) {
   for (const SegmentKey& key : predictor_->segments()) {
     const bool epilogue = key.kind == SegmentKind::kEpilogue && key.place() > 0;
     if (key.kind != SegmentKind::kGap && !epilogue) continue;
+    if (key.place() == SegmentKey::until_next().place()) continue;
     if (key.step_kind() == step_kind && key.place() >= index) forget(key);
   }
 }

@@ -215,6 +215,7 @@ class SegmentStore {
   std::uint64_t heads_changed_ = 0;  // what head() gives, beside predictions
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;
+  Bytes own_base_bytes_{0};              // of the latest step without what forwards before it hold
   std::int32_t skipped_optimizers_ = 0;  // in a row
   bool accumulates_ = false;             // some step began with gradients present
   // left_everywhere() by backward, of one version of the predictor.

@@ -35,6 +35,7 @@ class Builder {
     auto head = add_head();
     if (!head) return head.error();
     add_epilogue_and_optimizer();
+    add_waiting();
     fill_host(model_, request_.host_bytes);
     model_.upper.step_seconds = model_.point.step_seconds;
     return std::move(model_);
@@ -197,6 +198,18 @@ class Builder {
     if (!until->fit) return;
     cut(std::max(until->estimate.peak_bytes, until->estimate.peak_upper_bytes),
         model_.upper.return_peak_bytes);
+  }
+
+  void add_waiting() {
+    const SegmentKey key = SegmentKey::until_next().in_kind(request_.step_kind);
+    const auto waiting = store_.predict_with_unread(key, request_.shape);
+    if (!waiting) return;
+    const SegmentEstimate& estimate = waiting->estimate;
+    model_.may_wait = waiting->fit;
+    model_.point.waiting_net_bytes = estimate.net_bytes;
+    model_.point.waiting_peak_bytes = estimate.peak_bytes;
+    model_.upper.waiting_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes);
+    model_.upper.waiting_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
   }
 
   void add_epilogue_and_optimizer() {

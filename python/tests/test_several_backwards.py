@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import statistics
 from typing import Any
 
 import pytest
@@ -31,6 +32,26 @@ def test_two_losses_on_one_retained_graph(share: float) -> None:
     course = Training(Stack, twice_back, _STEPS).held(share)
     assert course.stats["learning_steps"] <= 8
     assert "more than once" in course.steps[20]["reason"]
+
+
+def pair_of_views(model: nn.Module, step: int) -> None:
+    """Batches of two lengths, one loss between them: the longer one first every other time."""
+    drawn = random.Random(step)
+    short, long = sorted(8 * drawn.randint(4, 40) for _ in range(2))
+    lengths = (long, short) if step % 2 else (short, long)
+    one, other = (model(torch.full((6, length), step % 100)).mean(1) for length in lengths)
+    nn.functional.cross_entropy(one @ other.T, torch.arange(6)).backward()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 2.0])
+def test_forwards_that_share_a_backward_have_predicted_peaks(share: float) -> None:
+    course = Training(Stack, pair_of_views, _STEPS).held(share)
+    steps = [one for one in course.ended[24:] if one["revocations"] == 0]
+    told = [one["predicted_peak_bytes"] / one["peak_bytes"] - 1 for one in steps
+            if one["predicted_peak_bytes"]]  # fmt: skip
+    assert len(told) > 0.6 * len(steps)
+    assert abs(statistics.median(told)) < 0.001
+    assert min(told) > -0.005 and max(told) < 0.05
 
 
 def gradient_cache(model: nn.Module, step: int) -> None:

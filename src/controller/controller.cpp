@@ -96,6 +96,7 @@ void ControllerImpl::begin_context(const StepContext& given) {
   room_.told(context.budget_bytes);
   context.budget_bytes = room_.budget();
   base_.begin_step(context, step_);
+  waiting_.begin(context);
   if (claims_.begin_step()) room_.margin.reset();  // the errors of another process
   const std::uint64_t version = learner_.version();
   learner_.settle(context);
@@ -107,6 +108,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   if (broken_) return fallback_step(given);
   StepContext context = given;
   context.budget_bytes = room_.budget();
+  waiting_.plan_no_more();
   if (!kind_->relearning && !context.shares_backward()) {
     if (const CachedPlan* entry = kind_->plans.find(context, step_)) {
       return publish_hit(*entry, context);
@@ -217,7 +219,8 @@ bool ControllerImpl::wants_record(const StepContext& context, const StepModel& m
   // Bytes are known from two shapes; times of several lengths need a few more to come apart.
   const auto lengths = static_cast<std::int64_t>(context.shape.size()) - 1;
   const bool times_thin = lengths > 1 && kind_->recorded_steps < kTimeSamplesPerLength * lengths;
-  const bool exact = model.identified && model.fit;
+  const bool waits = context.following_forwards > 0;
+  const bool exact = model.identified && model.fit && (!waits || model.may_wait);
   const std::int64_t most_curious =
       certain && !times_thin
           ? std::min(kMostCuriousWhenCertain + kind_->inexact_steps, options_.warmup_max_steps)

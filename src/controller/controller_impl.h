@@ -17,12 +17,16 @@
 #include "controller/menu_lessons.h"
 #include "controller/phase.h"
 #include "controller/room.h"
+#include "controller/shared_step.h"
 #include "controller/step_kinds.h"
 #include "pudica/controller.h"
 #include "pudica/plan_builder.h"
 #include "pudica/step_learner.h"
 
 namespace pudica {
+
+// Whether a peak may be off by such a share of it that it is bounded, and not predicted.
+bool tells_little(Bytes point, Bytes upper);
 
 // Parts: deciding (controller.cpp), plans (controller_plans.cpp), the layers that are planned for
 // (controller_structure.cpp), learning from outcomes (controller_outcome.cpp), what a restored
@@ -75,6 +79,7 @@ class ControllerImpl final : public Controller {
   StepDecision try_claims(BuiltPlan built, const StepModel& model, const StepContext& context,
                           bool certain);
   StepDecision plan_shared(const StepContext& context, const StepModel& model);
+  void predict_shared(const StepContext& context, const StepModel& model, BuiltPlan& built);
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
   bool may_teach(const StepContext& context, const StepModel& model, const Plan& plan);
   void measure_in(Plan& plan, Bytes most, const std::vector<MenuLesson>& lessons);
@@ -172,6 +177,7 @@ class ControllerImpl final : public Controller {
   Claims claims_;
   Room room_;
   BaseBytes base_;
+  WaitingForwards waiting_;
   Phase phase_;
   ControllerCounters counters_;
   std::uint64_t step_ = 0;

@@ -51,12 +51,17 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   kinds_.ran(*kind_, shape, step_);
   std::optional<double> peak_error;
   if (outcome.rested) kind_->passing_steps = 0;  // it ran all of its kind's layers
+  // A forward whose backward did not come with it, where it was to, or the other way round.
+  const bool other = outcome.waits != (outcome.context.following_forwards > 0);
   if ((!outcome.rested && is_passing()) || kind_->number != planned_kind_) {
+    pending_ = {};
+  } else if (other && pending_.planned) {
     pending_ = {};
   } else {
     peak_error = judge(outcome);
   }
-  if (outcome.plan && !outcome.plan->predicts_peak()) note_unjudged(outcome);
+  const bool shares = outcome.context.shares_backward();
+  if (outcome.plan && (shares || !outcome.plan->predicts_peak())) note_unjudged(outcome);
   if (outcome.plan) note_lost(*outcome.plan);
   if (kind_->unmeasured_steps > 0) ++kind_->unplanned_steps;
   if (outcome.repeated_backward) ++kind_->unmeasured_steps;
@@ -95,8 +100,9 @@ std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
   if (!pending.planned || predicted <= Bytes(0) || outcome.peak_bytes <= Bytes(0)) {
     return std::nullopt;
   }
-  kind_->plans.record_measured(outcome.context, outcome.peak_bytes);
   if (outcome.plan->predicts_peak()) remember_peak(outcome);
+  if (outcome.context.shares_backward()) return std::nullopt;  // of plans of once
+  kind_->plans.record_measured(outcome.context, outcome.peak_bytes);
   note_peak(outcome);
   const std::int64_t off = (outcome.peak_bytes - predicted).count();
   // Learned in frames, which hold a layer's inputs: without hooks it may need less.

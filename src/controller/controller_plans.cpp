@@ -10,12 +10,15 @@ namespace {
 
 // A dimension this much larger than in any step that ran is far beyond them.
 constexpr double kFarBeyond = 1.25;
-// What may be off by more than such a share of it is bounded, and not predicted.
-constexpr std::int64_t kTellingShare = 20;
 // Plans that were measured not to fit, for one that does.
 constexpr int kMostPassedOver = 5;
 
 }  // namespace
+
+bool tells_little(Bytes point, Bytes upper) {
+  constexpr std::int64_t kTellingShare = 20;
+  return upper - point > Bytes(point.count() / kTellingShare);
+}
 
 CachedPlan ControllerImpl::cached_plan(const StepContext& context, const StepModel& model,
                                        const BuiltPlan& built) const {
@@ -59,7 +62,7 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   built.plan.revocable_until_held = context.budget_bytes > Bytes(0);
   if (is_certain(model, built)) return built;
   const std::int64_t upper = step_peak_bytes(model.upper, built.choice, built.plan.joined);
-  if (!built.measured_bytes && upper - point > point / kTellingShare) {
+  if (!built.measured_bytes && tells_little(Bytes(point), Bytes(upper))) {
     built.plan.predicted_peak_bytes = context.base_bytes + Bytes(upper);
     built.plan.peak_is_bound = true;
   }

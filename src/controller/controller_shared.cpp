@@ -1,4 +1,7 @@
 // Forwards that share a backward: the plan of each.
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,9 +11,13 @@
 
 namespace pudica {
 
+StepCosts without_new_gradients(StepCosts costs) {
+  for (LayerCosts& layer : costs.layers) layer.residue_bytes = 0;
+  return costs;
+}
+
 StepCosts repeated(const StepCosts& costs, std::size_t times) {
-  StepCosts out = costs;
-  for (LayerCosts& layer : out.layers) layer.residue_bytes = 0;
+  StepCosts out = without_new_gradients(costs);
   const std::vector<LayerCosts> earlier = out.layers;
   out.layers.clear();
   for (std::size_t k = 0; k < times; ++k) {
@@ -39,6 +46,7 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
   plan.predicted_extra_seconds = step_extra_seconds(costs, built.choice);
   plan.certified_gap_seconds = 0;
   plan.predicted_peak_bytes = Bytes(0);
+  plan.peak_is_bound = false;
   plan.revocable = context.budget_bytes > Bytes(0);
   if (!plan.feasible) {
     // What the forwards before it keep is in base_bytes, and can be revoked.
@@ -48,6 +56,80 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
   const std::int32_t forwards = context.waiting_forwards + 1 + context.following_forwards;
   plan.reason += "; forward " + std::to_string(context.waiting_forwards + 1) + " of " +
                  std::to_string(forwards) + " that share a backward";
+}
+
+void WaitingForwards::begin(const StepContext& context) {
+  const std::optional<Forward> before = std::exchange(latest_, std::nullopt);
+  if (context.waiting_forwards == 0) {
+    forwards_.clear();
+    first_base_bytes_ = context.base_bytes;
+    known_ = true;
+    return;
+  }
+  if (before) {
+    forwards_.push_back(*before);
+    forwards_.back().end_bytes = context.base_bytes + context.returning_bytes;
+  }
+  known_ = known_ && std::ssize(forwards_) == context.waiting_forwards;
+}
+
+void WaitingForwards::plan(const StepPeaks& peaks, const StepCosts& costs) {
+  latest_ = {costs.waiting_net_bytes,
+             peaks.backward_bytes - peaks.live_behind_forward,
+             peaks.live_behind_backward - costs.head_net_bytes,
+             {}};
+}
+
+std::optional<Bytes> WaitingForwards::peak(std::int64_t live_behind_backward) const {
+  if (!known_) return std::nullopt;
+  Bytes peak(0);
+  std::int64_t left = live_behind_backward;
+  for (auto forward = forwards_.rbegin(); forward != forwards_.rend(); ++forward) {
+    const Bytes live = forward->end_bytes - Bytes(forward->tail_net_bytes);
+    peak = std::max(peak, live + Bytes(left + forward->rise_bytes));
+    left += forward->left_bytes;
+  }
+  return peak;
+}
+
+// What the step needs: until its forward is over where others follow it, else to its end, with the
+// backward of those before it. Left out where that is not known.
+void ControllerImpl::predict_shared(const StepContext& context, const StepModel& model,
+                                    BuiltPlan& built) {
+  Plan& plan = built.plan;
+  const auto peaks_of = [&](const StepCosts& costs) {
+    return step_peaks(costs, built.choice, plan.joined);
+  };
+  const bool waits = context.following_forwards > 0;
+  if (waits && model.may_wait) {
+    waiting_.plan(peaks_of(without_new_gradients(model.upper)), model.point);
+  }
+  if (!context.forwards_are_sure) return;
+  // Held until this one returns, or until the backward: nobody knows.
+  if (context.waiting_forwards > 0 && context.returning_bytes > Bytes(0)) return;
+  const auto own_peak = [&](const StepCosts& costs) {
+    const StepPeaks peaks = peaks_of(costs);
+    const Bytes forward = Bytes(peaks.forward_bytes) + context.returning_bytes;
+    if (waits) {
+      const Bytes tail(peaks.live_behind_forward + costs.waiting_peak_bytes);
+      return context.base_bytes + std::max(forward, tail + context.returning_bytes);
+    }
+    const Bytes returned = Bytes(peaks.until_return_bytes) + context.returning_bytes;
+    const Bytes optimizer(peaks.live_behind_backward + costs.optimizer_peak_bytes);
+    return std::max(context.base_bytes + std::max({returned, Bytes(peaks.backward_bytes)}),
+                    waiting_.first_base_bytes() + optimizer);
+  };
+  if (waits ? !model.may_wait : !model.fit) return;
+  const Bytes point = own_peak(model.point);
+  const Bytes upper = own_peak(model.upper);
+  const auto others =
+      waits ? std::optional(Bytes(0)) : waiting_.peak(peaks_of(model.upper).live_behind_backward);
+  if (!others) return;
+  const Bytes peak = std::max(*others, tells_little(point, upper) ? upper : point);
+  // What is given back of the forwards before, it does not need.
+  if (context.budget_bytes > Bytes(0) && peak > context.budget_bytes) return;
+  plan.peak_is_bound = peak > point;
+  plan.predicted_peak_bytes = peak;
 }
 
 StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {
@@ -65,10 +147,12 @@ StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepM
   const bool record = wants_record(context, model, is_certain(together, built)) || doubted;
   if (may_teach(context, model, built.plan)) note_wanted(context, together, built.plan);
   take_first(built, model.upper, context);
+  predict_shared(context, model, built);
   ++counters_.plans_made;
   const bool taught = context.following_forwards == 0 && may_teach(context, model, built.plan) &&
                       measure_beside(context, model, built, {});
-  return publish(std::move(built.plan), {}, record || taught);
+  const Pending pending{0, !taught && built.plan.predicts_peak(), false};
+  return publish(std::move(built.plan), pending, record || taught);
 }
 
 }  // namespace pudica

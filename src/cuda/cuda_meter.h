@@ -43,7 +43,7 @@ class CudaMeter final : public Meter {
     pressure_.set(std::move(callback));
   }
   void set_recorder(Recorder* recorder) override { recorder_.set(recorder); }
-  void begin_forward() override { forwards_.begin(); }
+  void begin_forward(bool shares) override { forwards_.begin(shares); }
   void end_forward() override { forwards_.end(); }
   [[nodiscard]] std::int64_t held_bytes() const override { return forwards_.held_bytes(); }
   [[nodiscard]] std::int64_t returned_bytes() const override { return forwards_.returned_bytes(); }

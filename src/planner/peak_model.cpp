@@ -75,8 +75,12 @@ StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choic
     if (is_joined(costs, choice, joined, i)) bytes.add(-costs.layers[i - 1].output_bytes);
     released = saturating_add(released, mode.released_bytes);
   }
+  StepPeaks peaks;
+  peaks.forward_bytes = bytes.peak();
+  peaks.live_behind_forward = bytes.live();
   bytes.visit(costs.return_peak_bytes);
-  const std::int64_t until_return = bytes.peak();
+  peaks.until_return_bytes = bytes.peak();
+  bytes = planner::LiveBytes(bytes.live(), bytes.live());
   const auto holds = [&](std::size_t layer) {  // the one before `layer`
     return layer > 0 && costs.layers[layer - 1].modes[choice[layer - 1]].holds_output;
   };
@@ -97,8 +101,11 @@ StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choic
   }
   bytes.visit(costs.epilogue_peak_bytes);
   bytes.add(costs.epilogue_net_bytes);
+  peaks.backward_bytes = bytes.peak();
+  peaks.live_behind_backward = bytes.live();
   bytes.visit(costs.optimizer_peak_bytes);
-  return {bytes.peak(), until_return};
+  peaks.bytes = std::max(peaks.until_return_bytes, bytes.peak());
+  return peaks;
 }
 
 std::int64_t step_peak_bytes(const StepCosts& costs, std::span<const std::uint8_t> choice,

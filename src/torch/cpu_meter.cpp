@@ -42,7 +42,7 @@ class CpuMeter final : public Meter {
     raise_to(peak_, now);
   }
 
-  void begin_forward() override { forwards_.begin(); }
+  void begin_forward(bool shares) override { forwards_.begin(shares); }
   void end_forward() override { forwards_.end(); }
   [[nodiscard]] std::int64_t held_bytes() const override { return forwards_.held_bytes(); }
   [[nodiscard]] std::int64_t returned_bytes() const override { return forwards_.returned_bytes(); }

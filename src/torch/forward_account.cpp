@@ -13,9 +13,10 @@ int current_backward() { return torch::autograd::get_current_graph_task_id(); }
 
 bool ForwardAccount::in_backward() const { return current_backward() != within_.load(); }
 
-void ForwardAccount::begin() {
+void ForwardAccount::begin(bool shares) {
   std::uint32_t next = forwards_.fetch_add(1) + 1;
   if (next == 0) next = forwards_.fetch_add(1) + 1;  // 0 says none
+  if (!shares) shared_from_.store(next);
   within_.store(current_backward());
   forward_.store(next);
   held_.store(own_.exchange(0));
@@ -40,7 +41,9 @@ ForwardAccount::Freed ForwardAccount::freed(std::int64_t bytes, std::uint32_t fo
     own_.fetch_sub(bytes);
     return {};
   }
-  if (forward + 1 != latest || in_backward()) return {false, false};
+  const std::uint32_t from = shared_from_.load(std::memory_order_relaxed);
+  if (in_backward()) return {forward - from <= latest - from, false};
+  if (forward + 1 != latest) return {false, false};
   const std::int64_t returned = returned_.fetch_add(bytes) + bytes;
   return {false, Meter::nearly_all_returned(returned, held_.load())};
 }

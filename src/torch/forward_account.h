@@ -10,8 +10,9 @@ namespace pudica::hooks {
 // Thread-safe.
 class ForwardAccount {
  public:
-  // A new step's forward: until a backward allocates, or end().
-  void begin();
+  // A new step's forward: until a backward allocates, or end(). `shares`: those before it wait for
+  // the same backward.
+  void begin(bool shares);
   void end() { forward_.store(0); }
 
   // The forward that a block of `bytes` made now belongs to; 0: none.
@@ -32,9 +33,10 @@ class ForwardAccount {
   [[nodiscard]] bool in_backward() const;
 
   std::atomic<int> within_{-1};
-  std::atomic<std::uint32_t> forward_{0};   // under way; 0: none
-  std::atomic<std::uint32_t> forwards_{0};  // the latest
-  std::atomic<std::int64_t> own_{0};        // live bytes of the latest
+  std::atomic<std::uint32_t> forward_{0};      // under way; 0: none
+  std::atomic<std::uint32_t> forwards_{0};     // the latest
+  std::atomic<std::uint32_t> shared_from_{0};  // the first that shares its backward
+  std::atomic<std::int64_t> own_{0};           // live bytes of the latest
   std::atomic<std::int64_t> held_{0};
   std::atomic<std::int64_t> returned_{0};
 };

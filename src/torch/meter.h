@@ -74,8 +74,10 @@ class Meter {
 
   // A new step's forward: until a backward allocates or end_forward(), new blocks are this step's
   // own. Freed in a later step (an output that the user held until its next value) they are counted
-  // but not recorded: that step's segments are not what freed them.
-  virtual void begin_forward() {}
+  // but not recorded: that step's segments are not what freed them. `shares`: the forwards before
+  // it wait for the same backward; what that frees of theirs is recorded (and not what
+  // is freed before it: a loss that was left out goes with all of its graph).
+  virtual void begin_forward(bool /*shares*/) {}
   virtual void end_forward() {}
   // Of the forward before this one: what lived on when this one began, and how much of that was
   // freed since, outside of backwards.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -114,6 +115,22 @@ bool Session::waits() {
   return true;
 }
 
+// Of the step that begins.
+StepContext Session::context_of(const ShapeKey& shape) const {
+  const Bytes left_free = left_free_bytes();
+  const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
+  return {shape,
+          Bytes(in_use_before_ - returning),
+          options_.budget_bytes - left_free,
+          gradients_present(),
+          Bytes(returning),
+          shared_backward_.waiting(),
+          shared_backward_.expected(),
+          shared_backward_.is_sure(),
+          step_,
+          left_free};
+}
+
 void Session::open_step(const ShapeKey& shape, bool at_layer) {
   if (is_another_threads()) return;
   if (step_open_) end_step();
@@ -128,6 +145,7 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   thread_ = std::this_thread::get_id();
   began_at_layer_ = at_layer;
   within_backward_ = torch::autograd::get_current_graph_task_id();
+  sequence_began_ = at::sequence_number::peek();
   step_began_ = host_clock_.now();
   ++step_;
   next_layer_ = shared_backward_.begin_forward() == 0
@@ -147,21 +165,11 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   const auto at_forward = std::exchange(in_use_at_forward_, std::nullopt);
   if (at_layer && at_forward) in_use_before_ = *at_forward;
   if (host_) host_->pool().reset_peak();
-  meter_.begin_forward();
+  meter_.begin_forward(shared_backward_.waiting() > 0);
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
   refusals_before_ = meter_.refusals();
-  const Bytes left_free = left_free_bytes();
-  const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
-  context_ = {shape,
-              Bytes(in_use_before_ - returning),
-              options_.budget_bytes - left_free,
-              gradients_present(),
-              Bytes(returning),
-              shared_backward_.waiting(),
-              shared_backward_.expected(),
-              step_,
-              left_free};
+  context_ = context_of(shape);
   decision_ = {};
   learn_late_times();
   const auto begin = Clock::now();
@@ -305,6 +313,22 @@ bool Session::is_cut_short() const {
   return shared_backward_.has_none();
 }
 
+// Of a step that is over, but for what was recorded.
+StepOutcome Session::outcome_of(const StepReport& report) const {
+  const double seconds = host_clock_.now().passed_since(step_began_);
+  StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
+                      report.revocations, report.overrun, call_failed_,      {}};
+  outcome.rested = report.rested;
+  outcome.layer_calls = report.layer_calls;
+  outcome.recomputed_layers = report.recomputed_layers;
+  outcome.host_peak_bytes = report.host_peak_bytes;
+  if (meter_.cache_bytes()) {
+    outcome.allocator =
+        AllocatorPeaks{report.active_peak_bytes, report.reserved_peak_bytes, report.gap_bytes};
+  }
+  return outcome;
+}
+
 StepReport Session::end_step() {
   StepReport report;
   if (!step_open_ || is_another_threads()) return report;
@@ -317,6 +341,7 @@ StepReport Session::end_step() {
   }
   if (share_) share_->release(claim_);
   call_failed_ = call_failed_ || is_cut_short();
+  const bool waits = shared_backward_.own_waits();
   report.step = step_;
   report.shape = context_.shape;
   report.plan = decision_.plan;
@@ -342,26 +367,17 @@ StepReport Session::end_step() {
         structure_ = structure;
         options_.policy->on_structure(structure_);
       }
-      const double seconds = host_clock_.now().passed_since(step_began_);
-      StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
-                          report.revocations, report.overrun, call_failed_,      {}};
-      outcome.rested = report.rested;
-      outcome.layer_calls = report.layer_calls;
-      outcome.recomputed_layers = report.recomputed_layers;
-      outcome.host_peak_bytes = report.host_peak_bytes;
-      if (meter_.cache_bytes()) {
-        outcome.allocator =
-            AllocatorPeaks{report.active_peak_bytes, report.reserved_peak_bytes, report.gap_bytes};
-      }
+      StepOutcome outcome = outcome_of(report);
+      outcome.waits = waits;
       outcome.searched = !ran_as_planned();
       const std::vector<RecordedCall> calls = recorded_calls(structure);
       outcome.repeated_backward = decision_.record && state_->backward_repeated();
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);
       outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !outcome.repeated_backward) {
-        StepProfile profile =
-            build_profile(state_->recorder(), {calls, shared_frees(), context_.gradients_present,
-                                               began_at_layer_, context_.waiting_forwards > 0});
+        StepProfile profile = build_profile(
+            state_->recorder(), {calls, shared_frees(), context_.gradients_present, began_at_layer_,
+                                 context_.waiting_forwards > 0, waits});
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record) {

@@ -74,6 +74,8 @@ class StepState final : public FrameObserver, public std::enable_shared_from_thi
   [[nodiscard]] std::vector<std::int64_t> unread_frees(std::int32_t layer) const;
   // From a gradient hook of the step `step`, on whatever thread runs the backward.
   void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
+  // Likewise, where the backward of all that the step's forward made is over.
+  void hands_over(std::uint64_t step);
   void end();
   // In this step a call has another place in the plan than in the step.
   void placed(std::int32_t layer, std::size_t place);
@@ -232,6 +234,7 @@ class Session final : public Handle {
   [[nodiscard]] bool reads_latest(const std::vector<at::Tensor>& inputs) const;
   // Of a call that reads nothing of the one before it, as far as that was seen.
   [[nodiscard]] bool is_apart(std::size_t ordinal, const std::vector<at::Tensor>& inputs) const;
+  void hook_handover(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs);
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
   void note_hook_free(const StepReport& report);
@@ -242,6 +245,8 @@ class Session final : public Handle {
   void tell_refusals();
   void note_comfort(const StepReport& report, const CacheBytes& cache);
   void advise(const CacheBytes& cache);
+  [[nodiscard]] StepContext context_of(const ShapeKey& shape) const;
+  [[nodiscard]] StepOutcome outcome_of(const StepReport& report) const;
   [[nodiscard]] StepStructure structure_of_step() const;
   // No call was kept to be searched or tried, or until its end, none was strange.
   [[nodiscard]] bool ran_as_planned() const;
@@ -300,6 +305,7 @@ class Session final : public Handle {
   // The backward in a hook of which the step began (GradCache), -1: none. Layers in another one are
   // run again, by a checkpoint of the user's.
   int within_backward_ = -1;
+  std::uint64_t sequence_began_ = 0;  // of the graph's nodes, as the step began
   bool began_at_layer_ = false;
   std::optional<std::int64_t> in_use_at_forward_;  // as one began since, that waits() was true for
   bool ran_hook_free_ = false;                     // layers of the latest step that is over

@@ -135,7 +135,7 @@ bool Session::wants_tape(const Call& call) const {
   if (call.mode.kind == Mode::Kind::kOffload) return false;
   const auto& tapes = class_tapes_[call.layer_class];
   if (!tapes || call.mode.kind == Mode::Kind::kSelective || tapes->wants_collection()) return true;
-  if (!decision_.plan) return true;
+  if (!decision_.plan || context_.shares_backward()) return true;
   return decision_.plan->predicted_peak_bytes <= Bytes(0) || !decision_.plan->feasible;
 }
 

@@ -69,7 +69,9 @@ void Session::note_hook_free(const StepReport& report) {
 // Of a step that is over as it should.
 void Session::judge_prediction(const StepReport& report) {
   const Bytes peak = report.peak_bytes;
-  held_predictions_.end(peak.count(), report.revocations == 0, report.rested);
+  // A plan for forwards that share a backward is one of once.
+  const bool whole = report.revocations == 0 && !context_.shares_backward();
+  held_predictions_.end(peak.count(), whole, report.rested);
   if (!rest_.is_asked()) return;
   contain("the rest of a step", [&] {
     const bool held = report.revocations == 0 && report.plan &&

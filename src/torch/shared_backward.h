@@ -93,6 +93,8 @@ class SharedBackward {
     return own_.reached && !own_.reached->load() && !own_.is_gone();
   }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
+  // The latest backwards agree on what is expected.
+  [[nodiscard]] bool is_sure() const { return is_sure_; }
   // That will follow the forward under way before the backward.
   [[nodiscard]] std::int32_t expected() const {
     const std::size_t own = forwards_.size() + 1;
@@ -120,19 +122,22 @@ class SharedBackward {
     if (sizes_.size() == kRemembered) sizes_.erase(sizes_.begin());
     sizes_.push_back(std::min(forwards, kMostExpected));
     usual_ = *std::ranges::max_element(sizes_);
+    is_sure_ = false;
     if (std::ssize(sizes_) < kPattern) return;
     const auto pattern = sizes_.end() - kPattern;
     std::vector<std::size_t> came;
     for (auto begin = sizes_.begin(); begin != pattern; ++begin) {
       if (std::equal(pattern, sizes_.end(), begin)) came.push_back(*(begin + kPattern));
     }
-    if (!came.empty() && std::ranges::count(came, came[0]) == std::ssize(came)) usual_ = came[0];
+    is_sure_ = !came.empty() && std::ranges::count(came, came[0]) == std::ssize(came);
+    if (is_sure_) usual_ = came[0];
   }
 
   Forward own_;                     // of the forward under way
   std::vector<Forward> forwards_;   // before it, that wait
   std::vector<std::size_t> sizes_;  // of the latest backwards in forwards, oldest first
   std::size_t usual_ = 1;
+  bool is_sure_ = false;
 };
 
 }  // namespace pudica::hooks

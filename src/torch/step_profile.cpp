@@ -1,6 +1,7 @@
 #include "torch/step_profile.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -35,8 +36,12 @@ class ProfileBuilder {
 
   StepProfile build() {
     if (recorder_.overflowed() || calls_.empty() || !forward()) return {};
-    const std::size_t forward_only = observations_.size();
-    if (!backward()) observations_.resize(forward_only);
+    if (step_.waits) {
+      add_until_next();
+    } else {
+      const std::size_t forward_only = observations_.size();
+      if (!backward()) observations_.resize(forward_only);
+    }
     StepProfile profile;
     for (std::size_t i = 0; i < observations_.size(); ++i) {
       const auto seconds = times_[i].seconds();
@@ -203,6 +208,13 @@ class ProfileBuilder {
     return true;
   }
 
+  void add_until_next() {
+    const Mark* end = take(MarkKind::kStepEnd, -1);
+    if (end == nullptr || calls_.back().joined) return;
+    add(SegmentKey::until_next(), -1, head_begin_, *end);
+    tell_both_ways(unread_, head_begin_, *end);
+  }
+
   // How far the backward has been read.
   struct Reading {
     const Mark* border = nullptr;        // of layer `lowest`, the last one read
@@ -256,7 +268,9 @@ class ProfileBuilder {
     const Mark* end = take(MarkKind::kBackwardEnd, -1);
     if (end == nullptr) return false;
     // Behind it comes the backward of another forward, whose beginning may not have been marked.
-    const Mark* own_end = step_.shares_backward ? handover : end;
+    if (step_.shares_backward && handover != nullptr) handed_over_ = own_end_at(*handover, *end);
+    const Mark* own_end = end;
+    if (step_.shares_backward) own_end = handed_over_ ? &*handed_over_ : nullptr;
     const std::int64_t left = own_end != nullptr ? calls_[at.lowest].left_input_bytes : 0;
     std::int64_t behind = left;
     if (input_border != nullptr || own_end != nullptr) {
@@ -272,6 +286,15 @@ class ProfileBuilder {
     const Moved moved{input_border != nullptr ? 0 : behind, 0};
     add(step_key(SegmentKind::kOptimizer), -1, *end, *step_end, moved);
     return true;
+  }
+
+  // What the last of a backward frees goes right behind it.
+  [[nodiscard]] Mark own_end_at(Mark handover, const Mark& end) const {
+    while (handover.event < end.event &&
+           recorder_.events(handover.event, handover.event + 1).front() < 0) {
+      ++handover.event;
+    }
+    return handover;
   }
 
   void add_head(const Mark& border, std::int64_t last) {
@@ -347,6 +370,7 @@ class ProfileBuilder {
   std::size_t next_ = 0;
   std::int64_t last_return_ = 0;  // events before the last layer's end
   std::int64_t head_end_ = 0;     // and before the mark behind it
+  std::optional<Mark> handed_over_;
   Mark head_begin_;
   std::vector<Unread> unread_;  // of the layers so far
   std::vector<SegmentObservation> observations_;

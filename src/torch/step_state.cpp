@@ -58,9 +58,7 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
   if (!recording_.load()) return;
   if (step_.load() != step) {
     const bool waited = step < step_.load() && step >= oldest_waiting_.load();
-    if (waited && backward_begun_.load() && !handed_over_.exchange(true)) {
-      recorder_.mark(MarkKind::kHandover, -1);
-    }
+    if (waited) hands_over(step_.load());
     return;
   }
   if (backward_ended_.load()) {
@@ -78,6 +76,11 @@ void StepState::border(std::uint64_t step, MarkKind kind, std::int32_t layer) {
         });
   }
   if (is_first_border(kind, layer)) recorder_.mark(kind, layer);
+}
+
+void StepState::hands_over(std::uint64_t step) {
+  if (!recording_.load() || step_.load() != step || !backward_begun_.load()) return;
+  if (!handed_over_.exchange(true)) recorder_.mark(MarkKind::kHandover, -1);
 }
 
 bool StepState::is_first_border(MarkKind kind, std::int32_t layer) {

@@ -101,6 +101,135 @@ TEST(ControllerShared, WhatThoseThatWaitHoldUntilThisOneReturnsIsInNoPlansWay) {
   EXPECT_TRUE(with->feasible);
 }
 
+// What a step of a forward that waits tells beside its layers.
+void tell_what_comes_behind(Harness& harness, const ShapeKey& shape, std::int64_t bytes) {
+  StepContext context = harness.model.context(shape, Bytes(0));
+  context.following_forwards = 1;
+  const StepDecision decision = harness.controller->begin_step(context);
+  StepOutcome outcome;
+  outcome.context = context;
+  outcome.plan = decision.plan;
+  outcome.waits = true;
+  outcome.segments.push_back(
+      {SegmentKey::until_next(), -1, {{bytes, bytes, -bytes}, bytes, 2 * bytes, 0}});
+  harness.controller->end_step(outcome);
+}
+
+struct Pair {
+  ShapeKey first;
+  ShapeKey second;
+};
+
+// What the two steps need, and what their plans say. No gradients are there, the optimizer aside.
+struct PairPeaks {
+  Bytes told_first;
+  Bytes first;
+  Bytes told_second;
+  Bytes second;
+  Bytes second_alone;  // on top of what the first one holds
+  bool second_is_bound;
+};
+
+PairPeaks peaks_of(Harness& harness, const Pair& pair, Bytes budget) {
+  const auto tail = [](const ShapeKey& shape) { return 1'000 * shape[1]; };
+  PairPeaks out{};
+  StepContext context = harness.model.context(pair.first, budget);
+  context.forwards_are_sure = true;
+  context.following_forwards = 1;
+  const PlanPtr first = harness.controller->begin_step(context).plan;
+  const StepCosts costs = harness.model.true_costs(pair.first, false);
+  const auto choice = choice_of(*first, costs);
+  const StepPeaks peaks = step_peaks(costs, choice, first->joined);
+  out.told_first = first->predicted_peak_bytes;
+  out.first =
+      context.base_bytes +
+      Bytes(std::max(peaks.forward_bytes, peaks.live_behind_forward + 2 * tail(pair.first)));
+  StepContext last = harness.model.context(pair.second, budget);
+  last.forwards_are_sure = true;
+  last.waiting_forwards = 1;
+  const Bytes end = context.base_bytes + Bytes(peaks.live_behind_forward + tail(pair.first));
+  last.base_bytes = end;
+  const PlanPtr second = harness.controller->begin_step(last).plan;
+  const StepCosts own = harness.model.true_costs(pair.second, false);
+  const StepPeaks alone = step_peaks(own, choice_of(*second, own), second->joined);
+  const StepPeaks behind = step_peaks(without_new_gradients(costs), choice, first->joined);
+  const Bytes others = end + Bytes(alone.live_behind_backward + behind.backward_bytes -
+                                   behind.live_behind_forward - tail(pair.first));
+  const Bytes optimizer =
+      context.base_bytes + Bytes(alone.live_behind_backward + own.optimizer_peak_bytes);
+  out.told_second = second->predicted_peak_bytes;
+  out.second_is_bound = second->peak_is_bound;
+  out.second_alone =
+      std::max(end + Bytes(std::max(alone.until_return_bytes, alone.backward_bytes)), optimizer);
+  out.second = std::max(out.second_alone, others);
+  return out;
+}
+
+TEST(ControllerShared, BothPeaksArePredicted) {
+  int bounds = 0;
+  for (const double share : {0.5, 1.0, 2.5}) {
+    SCOPED_TRACE(share);
+    Harness harness{SyntheticSpec{}};
+    learn(harness);
+    for (const std::int64_t length : {96, 224, 384}) {
+      tell_what_comes_behind(harness, {8, length}, 1'000 * length);
+    }
+    const Bytes budget = harness.budget_at(kShape, share);
+    for (const Pair& pair : {Pair{{8, 128}, {8, 384}}, Pair{{8, 300}, {8, 300}}}) {
+      const PairPeaks peaks = peaks_of(harness, pair, budget);
+      EXPECT_EQ(peaks.told_first, peaks.first);
+      EXPECT_EQ(peaks.told_second, peaks.second);
+      EXPECT_FALSE(peaks.second_is_bound);
+    }
+    const PairPeaks longer_first = peaks_of(harness, {{8, 384}, {8, 64}}, budget);
+    EXPECT_EQ(longer_first.told_second, longer_first.second);
+    const bool first_decides = longer_first.second > longer_first.second_alone;
+    EXPECT_EQ(longer_first.second_is_bound, first_decides) << "of its loss nobody knows by itself";
+    bounds += first_decides ? 1 : 0;
+  }
+  EXPECT_GT(bounds, 0);
+}
+
+TEST(ControllerShared, NoPeakIsToldWhereTheOtherForwardWasNotPlannedFor) {
+  for (const bool planned : {true, false}) {
+    Harness harness{SyntheticSpec{}};
+    learn(harness);
+    for (const std::int64_t length : {96, 384}) {
+      tell_what_comes_behind(harness, {8, length}, 1'000 * length);
+    }
+    const Bytes budget = harness.budget_at(kShape, 2.5);
+    StepContext context = harness.model.context(kShape, budget);
+    context.forwards_are_sure = true;
+    context.following_forwards = planned ? 1 : 0;  // else to have a backward of its own
+    harness.controller->begin_step(context);
+    context.following_forwards = 0;
+    context.waiting_forwards = 1;
+    context.base_bytes += Bytes(1'000'000);
+    EXPECT_EQ(harness.controller->begin_step(context).plan->predicted_peak_bytes > Bytes(0),
+              planned);
+    context.returning_bytes = Bytes(500'000);
+    EXPECT_EQ(harness.controller->begin_step(context).plan->predicted_peak_bytes, Bytes(0))
+        << "of what returns nobody knows when";
+  }
+}
+
+TEST(ControllerShared, AStepThatWasNoForwardOfItsKindIsNotJudged) {
+  Harness harness{SyntheticSpec{}};
+  learn(harness);
+  const auto predictions = [&] { return harness.controller->snapshot().recent_peaks.size(); };
+  const std::size_t before = predictions();
+  StepContext context = harness.model.context(kShape, harness.budget_at(kShape, 2.5));
+  const StepDecision decision = harness.controller->begin_step(context);
+  ASSERT_TRUE(decision.plan->predicts_peak());
+  StepOutcome outcome = harness.model.run(context, decision);
+  outcome.waits = true;
+  harness.controller->end_step(outcome);
+  EXPECT_EQ(predictions(), before);
+  context = harness.model.context(kShape, harness.budget_at(kShape, 2.5));
+  harness.controller->end_step(harness.model.run(context, harness.controller->begin_step(context)));
+  EXPECT_EQ(predictions(), before + 1);
+}
+
 TEST(ControllerShared, TwoForwardsNeedWhatOneNeedsOnTopOfTheOther) {
   const SyntheticModel model{SyntheticSpec{}};
   const StepCosts once = model.true_costs(kShape, false);

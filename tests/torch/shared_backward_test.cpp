@@ -57,6 +57,40 @@ TEST_F(SharedBackwardTest, APatternOfBackwardsIsFound) {
   EXPECT_EQ(told(6), (Told{{0, 1}, {1, 0}, {0, 0}, {0, 1}, {1, 0}, {0, 0}}));
 }
 
+TEST_F(SharedBackwardTest, HowManyFollowIsSureOnceTheLatestBackwardsAgree) {
+  auto handle = attach_with(0);
+  const auto is_sure = [this] { return policy_->contexts.back().forwards_are_sure; };
+  for (int i = 0; i < 5; ++i) pair_step(*handle, 16, 16);
+  EXPECT_TRUE(is_sure());
+  train_step(*handle);
+  EXPECT_TRUE(is_sure()) << "that it was no pair shows behind it";
+  pair_step(*handle, 16, 16);
+  EXPECT_FALSE(is_sure());
+}
+
+TEST_F(SharedBackwardTest, OutcomesTellWhichForwardsWaitAndWhatComesBehindThem) {
+  auto handle = attach_with(0);
+  policy_->record = true;
+  pair_step(*handle, 16, 24);
+  ASSERT_GE(policy_->outcomes.size(), 2U);
+  const StepOutcome& first = policy_->outcomes[policy_->outcomes.size() - 2];
+  const StepOutcome& second = policy_->outcomes.back();
+  EXPECT_TRUE(first.waits && !second.waits);
+  const auto behind = [](const StepOutcome& outcome) {
+    return std::ranges::find(outcome.segments, SegmentKey::until_next(), &SegmentObservation::key);
+  };
+  EXPECT_EQ(behind(second), second.segments.end());
+  const auto found = behind(first);
+  ASSERT_NE(found, first.segments.end());
+  const auto bytes = [](std::int64_t length) { return 2 * length * 32 * std::int64_t{4}; };
+  EXPECT_EQ(found->sample.net_bytes, bytes(1) - bytes(16) + bytes(24))
+      << "a mean is made, what it is of goes, and the next forward's input comes";
+  const std::int64_t left = second.context.base_bytes.count() - first.context.base_bytes.count();
+  std::int64_t net = 0;
+  for (const SegmentObservation& seen : first.segments) net += seen.sample.net_bytes;
+  EXPECT_EQ(net, left) << "nothing of the step is left out";
+}
+
 TEST_F(SharedBackwardTest, AnOutputThatIsHeldDoesNotWaitOnceItsBackwardRan) {
   auto handle = attach_with(0);
   for (int i = 0; i < 3; ++i) train_step(*handle, 16, /*holds=*/true);
@@ -247,21 +281,37 @@ TEST_F(SharedBackwardTest, WhatReturnsIsToldOfStepsInAHookAsOfOthers) {
   EXPECT_EQ(inside, outside);
 }
 
-// The first forward's beginning was not marked: where the last one's backward ends is not known.
-TEST_F(SharedBackwardTest, WhatTheOtherBackwardMayHaveSpoiltIsLeftOut) {
+// Also where the other forward was not recorded.
+TEST_F(SharedBackwardTest, WhatALossOfTheOtherForwardNeedsIsNoPartOfThisOnesBackward) {
   auto handle = attach_with(0);
-  model_->clear_gradients();
-  at::Tensor one = forward(*handle, 16).mean(1);
+  const auto epilogue = [this] {
+    std::pair<std::int64_t, std::int64_t> bytes{-1, -1};
+    for (const SegmentObservation& seen : policy_->outcomes.back().segments) {
+      if (seen.key.kind != SegmentKind::kEpilogue) continue;
+      bytes = {seen.sample.net_bytes, seen.sample.peak_bytes};
+    }
+    return bytes;
+  };
+  const auto expected_of = [&](bool records_first) {
+    model_->clear_gradients();
+    policy_->record = records_first;
+    at::Tensor one = forward(*handle, 16).exp().exp().mean(1);  // its loss saves, and makes, more
+    policy_->record = true;
+    at::Tensor two = forward(*handle, 24).mean(1);
+    at::Tensor loss = one.mul(two).sum();
+    one = two = at::Tensor();
+    torch::autograd::backward({loss});
+    handle->end_step();
+    return epilogue();
+  };
   policy_->record = true;
-  at::Tensor two = forward(*handle, 24).mean(1);
-  torch::autograd::backward({one.mul(two).sum()});
-  handle->end_step();
-  int backwards = 0;
-  for (const SegmentObservation& seen : policy_->outcomes.back().segments) {
-    EXPECT_NE(seen.key.kind, SegmentKind::kEpilogue);
-    backwards += seen.key.kind == SegmentKind::kBackward ? 1 : 0;
+  train_step(*handle, 24);
+  const auto alone = epilogue();
+  EXPECT_GT(alone.second, 0);
+  for (const bool records_first : {false, true}) {
+    SCOPED_TRACE(records_first);
+    EXPECT_EQ(expected_of(records_first), alone);
   }
-  EXPECT_EQ(backwards, 4);
 }
 
 }  // namespace

@@ -144,6 +144,8 @@ struct StepOutcome {
   bool overrun = false;
   bool failed = false;  // the step did not end (exception); its measurements are partial
   bool rested = false;  // its layers, those that the plan is for, were passed by
+  // Layers were called that the plan is not for, in their places: its peak says nothing of them.
+  bool other_layers = false;
   // Its backward is still to come, with that of forwards behind it: it was no more than its
   // forward.
   bool waits = false;

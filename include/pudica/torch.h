@@ -131,9 +131,17 @@ struct StepReport {
   std::int64_t recomputed_layers = 0;  // by plan or after a revocation
   std::int64_t revocations = 0;
   bool overrun = false;
-  bool recorded = false;     // a learning step: segments were measured
-  bool rested = false;       // Handle::rest(): the layers were passed by
+  bool recorded = false;  // a learning step: segments were measured
+  bool rested = false;    // Handle::rest(): the layers were passed by
+  // Layers were called that its plan is not for (thawed ones, of another type), in their places.
+  bool other_layers = false;
   std::int64_t plan_ns = 0;  // time spent in begin_step of the policy
+
+  // nullopt: none was predicted, or for other layers than it called.
+  [[nodiscard]] std::optional<Bytes> predicted_peak() const {
+    if (!plan || !plan->predicts_peak() || other_layers) return std::nullopt;
+    return plan->predicted_peak_bytes;
+  }
 };
 
 // One attached model. Several may share a device: the budget of the one whose step began last

@@ -291,8 +291,8 @@ std::string Attachment::stats() const {
             {"step_seconds", recomputed_.step_seconds},
             {"learning", last_.recorded && !planned},
             {"reason", last_.plan ? last_.plan->reason : ""}};
-  if (last_.plan && last_.plan->predicts_peak()) {
-    last["predicted_peak_bytes"] = last_.plan->predicted_peak_bytes.count();
+  if (const auto predicted = last_.predicted_peak()) {
+    last["predicted_peak_bytes"] = predicted->count();
     const Bytes reserved = last_.predicted_reserved_bytes;
     if (reserved > Bytes(0)) last["predicted_reserved_bytes"] = reserved.count();
   }

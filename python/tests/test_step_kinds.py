@@ -228,6 +228,8 @@ def test_peaks_are_predicted_again_soon_after_a_layer_was_thawed() -> None:
     off = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
            for k, step in enumerate(course.steps) if k % 20 >= 10 and step["predicted_peak_bytes"]]
     assert max(map(abs, off)) <= 5e-3, off
+    # In the step itself other layers than planned show: nothing is told of its peak.
+    assert [course.steps[began]["predicted_peak_bytes"] for began in (20, 40)] == [None, None]
 
 
 def of_unknown_words(model: nn.Module, k: int) -> None:

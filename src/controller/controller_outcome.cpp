@@ -55,7 +55,7 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   const bool other = outcome.waits != (outcome.context.following_forwards > 0);
   if ((!outcome.rested && is_passing()) || kind_->number != planned_kind_) {
     pending_ = {};
-  } else if (other && pending_.planned) {
+  } else if ((other || outcome.other_layers) && pending_.planned) {
     pending_ = {};
   } else {
     peak_error = judge(outcome);

@@ -95,6 +95,7 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   bare.seconds = outcome.seconds;
   bare.revocations = outcome.revocations;
   bare.overrun = outcome.overrun;
+  bare.other_layers = outcome.other_layers;
   bare.host_peak_bytes = outcome.host_peak_bytes;
   bare.allocator = outcome.allocator;
   StepEvent event;

@@ -33,7 +33,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   if (outcome.plan) {
     record.plan_id = outcome.plan->id;
     record.modes = outcome.plan->modes;
-    if (outcome.plan->predicts_peak()) {
+    if (outcome.plan->predicts_peak() && !outcome.other_layers) {
       record.predicted_bytes = outcome.plan->predicted_peak_bytes;
     }
   }

@@ -181,6 +181,7 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   free_one_waits_ = context_.waiting_forwards > 0 && ran_hook_free_;
   held_predictions_.begin(shape, decision_.plan.get());
   course_leaves_doubt_ = false;
+  called_others_ = false;
   prepare_cache();
   timer_ = timer_of_step();
   // What comes before the first layer is measured until it shows whether the step is.
@@ -319,6 +320,7 @@ StepOutcome Session::outcome_of(const StepReport& report) const {
   StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                       report.revocations, report.overrun, call_failed_,      {}};
   outcome.rested = report.rested;
+  outcome.other_layers = report.other_layers;
   outcome.layer_calls = report.layer_calls;
   outcome.recomputed_layers = report.recomputed_layers;
   outcome.host_peak_bytes = report.host_peak_bytes;
@@ -358,6 +360,7 @@ StepReport Session::end_step() {
   if (!call_failed_) judge_prediction(report);
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
+  report.other_layers = called_others_;
   report.plan_ns = plan_ns_;
   learn_times();
   if (!policy_failed_) {

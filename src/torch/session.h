@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -317,6 +318,7 @@ class Session final : public Handle {
   bool reached_cap_ = false;          // in the step before
   bool leaves_doubt_ = false;         // the plan may fit and the allocator's holes beside it not
   bool course_leaves_doubt_ = false;  // the step may need more than its plan predicts
+  bool called_others_ = false;        // layers that its plan is not for
   std::int64_t in_use_before_ = 0;    // as the step began
   HeldPredictions held_predictions_;
   RestHabit rest_;

@@ -240,9 +240,10 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   // Until a call of the class has reproduced itself none may have to.
   if (unproven && call.mode.kind != Mode::Kind::kSelective) call.mode = Mode::keep();
   call.apart = ordinal > 0 && (options.apart || is_apart(ordinal, inputs));
+  const bool foreseen = is_foreseen(call.place, call.layer_class);
+  called_others_ = called_others_ || !foreseen;
   course_leaves_doubt_ =
-      held_predictions_.doubts({call.layer_class, bytes_of(inputs), grown_bytes(),
-                                is_foreseen(call.place, call.layer_class)});
+      held_predictions_.doubts({call.layer_class, bytes_of(inputs), grown_bytes(), foreseen});
   // A segment needs at once what its layers need together, and cannot be taken back.
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
                 held_predictions_.may_join();

@@ -118,7 +118,7 @@ class RunImpl final : public TrainingRun {
     row.layer_calls = report_.layer_calls;
     row.plan_ns = report_.plan_ns;
     const Plan* plan = report_.plan.get();
-    if (plan != nullptr && plan->predicts_peak()) row.predicted = plan->predicted_peak_bytes;
+    row.predicted = report_.predicted_peak().value_or(Bytes(0));
     row.bound = plan != nullptr && plan->peak_is_bound;
     // What is measured in a step that has a plan is no warm-up.
     const bool planned = plan != nullptr && plan->predicted_peak_bytes > Bytes(0);

@@ -115,6 +115,26 @@ TEST_F(ReplanTest, AnOutputThatNobodyUsesIsNoForwardWithoutABackward) {
   EXPECT_FALSE(policy_->structures.empty());
 }
 
+// A thawed layer, one of another type, one more: a plan for others says nothing of the peak.
+TEST_F(ReplanTest, APeakIsToldOfThePlannedLayersOnly) {
+  using Classes = std::vector<std::uint16_t>;
+  policy_->may_change = false;
+  for (const Classes& planned : {Classes{0, 0, 0, 0}, Classes{0, 1, 0, 0, 0}, Classes{1, 1, 1, 1},
+                                 Classes{0, 0, 0}, Classes{}}) {
+    policy_->plan = Plan();
+    policy_->plan->predicted_peak_bytes = Bytes(1000);
+    policy_->plan->layer_classes = planned;
+    const auto handle = attach_with(1 << 30);
+    train_step(*handle);
+    const bool others = planned == Classes{1, 1, 1, 1} || planned == Classes{0, 0, 0};
+    EXPECT_EQ(report_.other_layers, others) << planned.size();
+    EXPECT_EQ(policy_->outcomes.back().other_layers, others);
+    EXPECT_EQ(report_.predicted_peak().has_value(), !others);
+    train_step(*handle);  // and of each step anew
+    EXPECT_EQ(report_.other_layers, others);
+  }
+}
+
 // Another model's step has begun in between: it keeps what it writes to.
 TEST_F(ReplanTest, AStepThatWasCutShortLeavesTheOthersRecorderAlone) {
   const auto cut = attach_with(1 << 30);

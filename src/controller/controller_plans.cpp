@@ -62,8 +62,10 @@ BuiltPlan ControllerImpl::built_plan(const StepKind& kind, const StepContext& co
   built.plan.revocable_until_held = context.budget_bytes > Bytes(0);
   if (is_certain(model, built)) return built;
   const std::int64_t upper = step_peak_bytes(model.upper, built.choice, built.plan.joined);
-  built.plan.predicted_peak_bytes = context.base_bytes + Bytes(upper);
-  built.plan.peak_is_bound = tells_little(Bytes(point), Bytes(upper));
+  if (!built.measured_bytes && tells_little(Bytes(point), Bytes(upper))) {
+    built.plan.predicted_peak_bytes = context.base_bytes + Bytes(upper);
+    built.plan.peak_is_bound = true;
+  }
   built.plan.revocable = true;
   built.plan.reason += "; planned on upper bounds: no shape like this one was measured";
   return built;

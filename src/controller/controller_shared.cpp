@@ -125,10 +125,10 @@ void ControllerImpl::predict_shared(const StepContext& context, const StepModel&
   const auto others =
       waits ? std::optional(Bytes(0)) : waiting_.peak(peaks_of(model.upper).live_behind_backward);
   if (!others) return;
-  const Bytes peak = std::max(*others, upper);
+  const Bytes peak = std::max(*others, tells_little(point, upper) ? upper : point);
   // What is given back of the forwards before, it does not need.
   if (context.budget_bytes > Bytes(0) && peak > context.budget_bytes) return;
-  plan.peak_is_bound = *others > upper || tells_little(point, upper);
+  plan.peak_is_bound = peak > point;
   plan.predicted_peak_bytes = peak;
 }
 

@@ -215,7 +215,6 @@ SyntheticModel::Deltas SyntheticModel::head(const ShapeKey& shape, bool gradient
   const std::int64_t logits = u / spec_.width * spec_.vocabulary;
   const std::int64_t weights = 4 * spec_.vocabulary * spec_.width;
   Deltas out{logits, logits, weights};
-  if (spec_.odd_bytes > 0) append(out, {odd_bytes(shape), -odd_bytes(shape)});
   if (spec_.holds_outputs) out.insert(out.begin(), logits);
   if (gradients) out.push_back(-weights);
   append(out, {u, -logits});

@@ -19,7 +19,6 @@ struct SyntheticSpec {
   std::int64_t width = 64;
   std::int64_t vocabulary = 300;
   std::int64_t heads = 0;              // > 0: explicit attention, quadratic in the length
-  std::int64_t odd_bytes = 0;          // a workspace of the head that follows no form, up to twice
   std::int64_t cast_bytes = 0;         // autocast: kept by a `full` layer, freed in the head
   std::int64_t last_extra_bytes = 0;   // left by the first layer of a class in backward
   std::int64_t first_extra_units = 0;  // outputs' sizes, left by the step's first layer likewise
@@ -54,9 +53,6 @@ class SyntheticModel {
 
  private:
   using Deltas = std::vector<std::int64_t>;
-  [[nodiscard]] std::int64_t odd_bytes(const ShapeKey& shape) const {
-    return spec_.odd_bytes + shape[0] * shape[1] * 7919 % spec_.odd_bytes;
-  }
   struct Frame;
   struct Run;
 

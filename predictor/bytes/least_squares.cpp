@@ -125,51 +125,39 @@ LinearFit::Trial LinearFit::grow(const FitSamples& samples) {
     best = std::move(*next);
   }
   if (best.terms.size() < count) return best;
-  auto simplest = simplest_through(samples);
-  return simplest ? std::move(*simplest) : best;
+  auto first = first_that_fit(samples, count);  // any would, of as many as there are shapes
+  return first ? std::move(*first) : best;
 }
 
-// As many monomials as shapes fit whatever was seen: the first ones that the shapes tell apart.
-std::optional<LinearFit::Trial> LinearFit::simplest_through(const FitSamples& samples) {
-  std::optional<Trial> found;
+// The first monomials in order of preference, of those that the shapes tell apart, that fit every
+// shape. nullopt: more than `most` are needed.
+std::optional<LinearFit::Trial> LinearFit::first_that_fit(const FitSamples& samples,
+                                                          std::size_t most) {
   std::vector<std::uint8_t> terms;
-  for (std::size_t column = 0; column < samples.columns; ++column) {
+  for (std::size_t column = 0; column < samples.columns && terms.size() < most; ++column) {
     terms.push_back(static_cast<std::uint8_t>(column));
     auto trial = Trial::solve(samples, terms);
     if (!trial) {
       terms.pop_back();
-      continue;
+    } else if (trial->largest_residual <= samples.tolerance) {
+      return trial;
     }
-    found = std::move(trial);
-    if (found->largest_residual <= samples.tolerance) return found;
-    if (terms.size() == samples.values.size()) break;
   }
   return std::nullopt;
 }
 
 // Monomials that explain little one by one may explain all together (batches by tokens: the batch
-// falls as a length rises). Taken in order of preference, where they fit every shape with two to
-// spare, and without those that are not needed for that.
+// falls as a length rises). Taken where they fit every shape with two to spare, and without those
+// that are not needed for that.
 std::optional<LinearFit::Trial> LinearFit::all_at_once(const FitSamples& samples) {
   const std::size_t count = samples.values.size();
-  const std::size_t most = std::min(kMostTerms, count < 2 ? 0 : count - 2);
-  const auto fits = [&](const std::optional<Trial>& trial) {
-    return trial && trial->largest_residual <= samples.tolerance;
-  };
-  std::optional<Trial> found;
-  std::vector<std::uint8_t> terms;
-  for (std::size_t column = 0; column < samples.columns && terms.size() < most; ++column) {
-    terms.push_back(static_cast<std::uint8_t>(column));
-    found = Trial::solve(samples, terms);
-    if (!found) terms.pop_back();
-    if (fits(found)) break;
-  }
-  if (!fits(found)) return std::nullopt;
+  auto found = first_that_fit(samples, std::min(kMostTerms, count < 2 ? 0 : count - 2));
+  if (!found) return std::nullopt;
   for (std::size_t place = found->terms.size(); place-- > 0 && found->terms.size() > 1;) {
     auto fewer = found->terms;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(place));
     auto without = Trial::solve(samples, std::move(fewer));
-    if (fits(without)) found = std::move(without);
+    if (without && without->largest_residual <= samples.tolerance) found = std::move(without);
   }
   return found;
 }

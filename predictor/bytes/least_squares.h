@@ -57,7 +57,8 @@ class LinearFit {
   [[nodiscard]] static Trial grow(const FitSamples& samples);
   [[nodiscard]] static std::optional<Trial> with_one_more(const Trial& best,
                                                           const FitSamples& samples);
-  [[nodiscard]] static std::optional<Trial> simplest_through(const FitSamples& samples);
+  [[nodiscard]] static std::optional<Trial> first_that_fit(const FitSamples& samples,
+                                                           std::size_t most);
   [[nodiscard]] static std::optional<Trial> all_at_once(const FitSamples& samples);
   [[nodiscard]] static std::vector<LinearFit> rivals_of(const Trial& best,
                                                         const FitSamples& samples);

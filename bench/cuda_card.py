@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT / "scripts/lib"), str(ROOT / "bench")]
 
 from cuda_budgets import enable_checkpointing  # noqa: E402
 from cuda_models import build, loss_of, peak, shapes_of  # noqa: E402
+from cuda_trainer import train  # noqa: E402
 from origin import measuring_environment, origin  # noqa: E402
 from rivals_models import checkpoint_selectively  # noqa: E402
 from turns import digest, interleave, over  # noqa: E402
@@ -44,6 +45,10 @@ CELLS = [
      "batch": 16, "amp": True, "multiple": 1},
     {"name": "gpt2-medium-drawn", "model": "gpt2-medium",
      "data": "squad_features_384_128_every5.csv", "batch": 8, "multiple": 1},
+    {"name": "bert-base-trainer", "model": "bert-base", "trainer": True,
+     "data": "squad_features_384_128_every5.csv", "batch": 16, "amp": True, "multiple": 8},
+    {"name": "lora-1b-trainer", "model": "lora-1b", "trainer": True, "data": "alpaca5k.csv",
+     "batch": 8, "scale": 4, "multiple": 8},
 ]
 USUAL = ("bert-base", "bert-base-96", "llama-1b")
 RIVALS = ("full", "mimose")
@@ -68,25 +73,38 @@ def step(model, optimizer, cell, shape, number):
     optimizer.zero_grad()
 
 
-def prepared(model, way):
-    """pudica's handle or None."""
-    import pudica
-
+def prepare(model, way):
+    """What is done to the model itself."""
     enable_checkpointing(model, way["kind"] == "checkpointing")
     if way["kind"] == "selective":
         checkpoint_selectively(model)
-    elif way["kind"] == "policy":
-        return pudica.attach(model, way["budget"], policy=way["policy"], daemon=False)
-    return None
+
+
+def told_of(model, handle):
+    """What a way's job returns."""
+    stats = handle.stats() if handle is not None else {}
+    return {"digest": digest(model), **{key: stats[key] for key in (
+        "learning_steps", "resting_steps", "overruns", "failures", "revocations",
+        "infeasible_steps", "recomputed_layers", "layer_calls") if key in stats}}
+
+
+def trainer_job(turn, options, way):
+    """Trains one way of a cell by Hugging Face's Trainer."""
+    return told_of(*train(turn, options, way, lambda model: prepare(model, way)))
 
 
 def job(turn, options, way):
     """Trains one way of a cell."""
     import torch
 
+    import pudica
+
     cell = way["cell"]
     model, optimizer = build(cell["model"], options.seed)
-    handle = prepared(model, way)
+    prepare(model, way)
+    handle = None
+    if way["kind"] == "policy":
+        handle = pudica.attach(model, way["budget"], policy=way["policy"], daemon=False)
     shapes = iter(enumerate(padded(cell), 1))
     for _ in range(options.turns):
         turn.begin()
@@ -99,13 +117,7 @@ def job(turn, options, way):
             reserved.append(peak("reserved"))
         torch.cuda.synchronize()
         turn.end(seconds=time.perf_counter() - began, active=active, reserved=reserved)
-    out = {"digest": digest(model)}
-    if handle is not None:
-        stats = handle.stats()
-        out |= {key: stats[key] for key in (
-            "learning_steps", "resting_steps", "overruns", "failures", "revocations",
-            "infeasible_steps", "recomputed_layers", "layer_calls")}
-    return out
+    return told_of(model, handle)
 
 
 def limits_job(turn, options, way):
@@ -161,7 +173,8 @@ def measure(cell, options):
     floor, everything = ends.report["checkpointing"], ends.report["plain"]
     budget = int(floor + options.share * (everything - floor))
     ways = ways_of(cell, budget, options)
-    lanes = interleave(job, options, ways, options.turns, "forkserver")
+    lanes = interleave(trainer_job if cell.get("trainer") else job, options, ways, options.turns,
+                       "forkserver")
     if lanes["plain"].failure:
         return {**cell, "failed": lanes["plain"].failure}
     rows = {name: row(lane, lanes["plain"], ways[name].get("budget", budget), options.warmup)

@@ -49,6 +49,7 @@ CONFIGS = {
     "t5-base": _t5,
     "llama-1b": lambda: _llama(**ONE),
     "llama-7b": lambda: _llama(**SEVEN),
+    "lora-1b": lambda: _llama(**ONE),
     "lora-7b": lambda: _llama(**SEVEN),
 }
 
@@ -150,20 +151,26 @@ def lengths_of(data):
     return [[int(row[column]) for column in columns] for row in rows]
 
 
-def shapes_of(cell):
-    """(batch, longest source, longest target) of each step; `tokens`: as many examples as fit into
-    so many tokens, of like lengths."""
+def batches_of(cell):
+    """The lengths of each step's examples, [source] or [source, target] each."""
     draw = random.Random(cell["seed"])
     examples = lengths_of(cell["data"])
     scale = cell.get("scale", 1)
+    return [[[max(8, scale * part) for part in example]
+             for example in draw.choices(examples, k=cell["batch"])] for _ in range(cell["steps"])]
+
+
+def shapes_of(cell):
+    """(batch, longest source, longest target) of each step; `tokens`: as many examples as fit into
+    so many tokens, of like lengths."""
+    if "tokens" not in cell:
+        shapes = [(len(batch), *(max(part) for part in zip(*batch))) for batch in batches_of(cell)]
+        return shapes if cell["model"] == "t5-base" else [shape[:2] for shape in shapes]
+    draw = random.Random(cell["seed"])
+    examples = lengths_of(cell["data"])
     shapes = []
     for _ in range(cell["steps"]):
-        if tokens := cell.get("tokens"):
-            pool = sorted(draw.choices(examples, k=64))
-            longest = max(1, pool[draw.randrange(len(pool))][0])
-            count = max(1, tokens // longest)
-            shapes.append((count, longest))
-            continue
-        drawn = draw.choices(examples, k=cell["batch"])
-        shapes.append((cell["batch"], *(max(8, scale * max(part)) for part in zip(*drawn))))
-    return shapes if cell["model"] == "t5-base" else [shape[:2] for shape in shapes]
+        pool = sorted(draw.choices(examples, k=64))
+        longest = max(1, pool[draw.randrange(len(pool))][0])
+        shapes.append((max(1, cell["tokens"] // longest), longest))
+    return shapes

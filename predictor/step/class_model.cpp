@@ -52,9 +52,9 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   if (query_.early_free && store_.distinct_shapes(early_free(backward_key)) > 0) {
     backward_key = early_free(backward_key);
   }
-  auto backward = store_.predict(backward_key, query_.shape);
-  if (backward && !backward->estimate.identified) settle_net(*backward, forward_key, backward_key);
-  const auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
+  const auto backward = store_.predict(backward_key, query_.shape);
+  auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
+  if (own && !backward->estimate.identified) settle_net(*own, forward_key, backward_key);
   if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
     if (auto derived = with_gradients(mode, variant)) return derived;
   }
@@ -75,18 +75,22 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
 
 // What a layer leaves in the end (gradients of parameters, what the head frees) seldom hangs on the
 // shape, though both nets that it is the sum of do: that of the forward then tells the backward's,
-// whose log is longer and has what goes by tiles.
-void ClassModel::settle_net(StoredEstimate& backward, const SegmentKey& forward_key,
+// whose log is longer and has what goes by tiles. Nor is it the difference of two lines, which may
+// be anything.
+void ClassModel::settle_net(ModePair& pair, const SegmentKey& forward_key,
                             const SegmentKey& backward_key) const {
-  const auto left = store_.left_everywhere(forward_key, backward_key);
-  if (!left || !left->says_of(query_.shape)) return;
-  const auto forward = store_.predict(forward_key, query_.shape);
-  if (!forward || !forward->estimate.identified) return;
-  SegmentEstimate& estimate = backward.estimate;
-  estimate.net_bytes = left->bytes - forward->estimate.net_bytes;
-  estimate.net_upper_bytes = estimate.net_bytes;
-  estimate.peak_bytes = std::max(estimate.peak_bytes, estimate.net_bytes);
-  estimate.peak_upper_bytes = std::max(estimate.peak_upper_bytes, estimate.peak_bytes);
+  const LeftTogether& left = store_.left_together(forward_key, backward_key);
+  std::optional<std::int64_t> bytes;
+  if (pair.forward.identified) bytes = left.everywhere(query_.shape);
+  const bool is_settled = bytes.has_value();
+  if (!bytes && is_drawn(pair)) bytes = left.behind(pair.forward.net_bytes, kNoticeableBytes);
+  if (!bytes) return;
+  SegmentEstimate& backward = pair.backward;
+  backward.net_bytes = *bytes - pair.forward.net_bytes;
+  backward.net_upper_bytes =
+      is_settled ? backward.net_bytes : std::max(backward.net_bytes, backward.net_upper_bytes);
+  backward.peak_bytes = std::max(backward.peak_bytes, backward.net_bytes);
+  backward.peak_upper_bytes = std::max(backward.peak_upper_bytes, backward.peak_bytes);
 }
 
 // What it changes that gradients are there already (none is made, sums are) is the same in every
@@ -238,6 +242,11 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
   return bytes;
 }
 
+std::int64_t ClassModel::released(Mode mode, const ModePair& pair, std::int64_t residue) {
+  if (mode == Mode::keep()) return 0;
+  return std::max<std::int64_t>(0, pair.remaining_bytes() - residue);
+}
+
 std::optional<StoredEstimate> ClassModel::recompute(Mode mode) const {
   return store_.predict({SegmentKind::kRecompute, query_.layer_class, mode, 0}, query_.shape);
 }
@@ -251,7 +260,7 @@ std::int64_t released_in_head(const SegmentStore& store, const ShapeKey& shape,
   // What a mode left at another shape is no measure of what it releases at this one.
   if (!dropped || !dropped->fit || !keep) return 0;
   const auto residue = classes.residue(dropped->variant);
-  return std::max<std::int64_t>(0, dropped->remaining_bytes() - residue.value_or(0));
+  return ClassModel::released(layer.mode, *dropped, residue.value_or(0));
 }
 
 }  // namespace pudica

@@ -47,6 +47,9 @@ class ClassModel {
   [[nodiscard]] std::optional<ModePair> best(Mode mode, std::uint8_t variant) const;
   // Parameter gradients that a layer of this variant leaves. nullopt: nothing is known.
   [[nodiscard]] std::optional<std::int64_t> residue(std::uint8_t variant) const;
+  // Of what a layer of the pair's variant leaves, which has that residue, the bytes freed in the
+  // head. None of a kept one: a residue is what that leaves, however its calls add up.
+  static std::int64_t released(Mode mode, const ModePair& pair, std::int64_t residue);
   // Seconds and bytes of the recompute behind a mode.
   [[nodiscard]] std::optional<StoredEstimate> recompute(Mode mode) const;
 
@@ -54,7 +57,7 @@ class ClassModel {
   [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
                                              bool gradients_present) const;
   // A backward that its own log leaves open, read off its forward.
-  void settle_net(StoredEstimate& backward, const SegmentKey& forward_key,
+  void settle_net(ModePair& pair, const SegmentKey& forward_key,
                   const SegmentKey& backward_key) const;
   [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
   // Of the class's other variants the one to believe most.

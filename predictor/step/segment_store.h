@@ -46,14 +46,30 @@ SegmentKey held_output(std::uint16_t layer_class, Mode mode);
 // not; 0 where unknown.
 using ReleasedBytes = std::function<std::int64_t(const ShapeKey&, bool, const LayerRun&)>;
 
-// What two segments leave together, the same at every shape at which both were measured.
-struct LeftEverywhere {
-  std::int64_t bytes = 0;
-  ShapeKey shape;  // one of those
-  std::array<bool, ShapeKey::kMaxDimensions> varied{};
+// What a forward and its backward leave together, as it was measured where both were.
+class LeftTogether {
+ public:
+  void add(const ShapeKey& shape, std::int64_t forward_net_bytes, std::int64_t left_bytes);
 
-  // Of a dimension that never varied nobody knows whether it matters.
-  [[nodiscard]] bool says_of(const ShapeKey& asked) const;
+  // The same at every shape, of which there are enough, with forwards that differ; a dimension that
+  // never varied is none of which anybody knows whether it matters.
+  [[nodiscard]] std::optional<std::int64_t> everywhere(const ShapeKey& asked) const;
+  // Behind a forward that leaves so much: by the line through the calls whose forwards left least
+  // and most, if it rises, and no faster than what those left. nullopt: fewer than two calls, or
+  // one between them that is `noticeable_bytes` off.
+  [[nodiscard]] std::optional<std::int64_t> behind(std::int64_t forward_net_bytes,
+                                                   std::int64_t noticeable_bytes) const;
+
+ private:
+  struct Call {
+    std::int64_t forward_net_bytes = 0;
+    std::int64_t left_bytes = 0;
+  };
+
+  std::vector<Call> calls_;  // in ascending order of what forwards left
+  ShapeKey shape_;           // of the first
+  bool same_ = true;
+  std::array<bool, ShapeKey::kMaxDimensions> varied_{};
 };
 
 // Not thread-safe: one owner thread.
@@ -103,10 +119,9 @@ class SegmentStore {
   [[nodiscard]] std::optional<ShapeKey> latest_shape(const SegmentKey& segment) const {
     return predictor_->latest_shape(segment);
   }
-  // nullopt: what they leave hangs on the shape, or too little tells that it does not. Looked for
-  // once for each version of the predictor: every plan asks.
-  [[nodiscard]] std::optional<LeftEverywhere> left_everywhere(const SegmentKey& forward,
-                                                              const SegmentKey& backward) const;
+  // Looked for once for each version of the predictor: every plan asks.
+  [[nodiscard]] const LeftTogether& left_together(const SegmentKey& forward,
+                                                  const SegmentKey& backward) const;
   // A head as it was measured, and the layers before it that were not kept then.
   struct Head {
     SegmentKey key;
@@ -218,8 +233,8 @@ class SegmentStore {
   Bytes own_base_bytes_{0};              // of the latest step without what forwards before it hold
   std::int32_t skipped_optimizers_ = 0;  // in a row
   bool accumulates_ = false;             // some step began with gradients present
-  // left_everywhere() by backward, of one version of the predictor.
-  mutable std::map<SegmentKey, std::optional<LeftEverywhere>> left_;
+  // left_together() by backward, of one version of the predictor.
+  mutable std::map<SegmentKey, LeftTogether> left_;
   mutable std::uint64_t left_version_ = 0;
   // By class, rebuilt when a segment appears or goes.
   std::map<std::uint16_t, std::vector<Mode>> modes_;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "predictor/step/layer_model.h"
 #include "pudica/predictor.h"
 
 namespace pudica::testing {
@@ -222,6 +223,26 @@ TEST(ClassModel, WhatALayerLeavesIsNotADifferenceOfTwoLines) {
   ASSERT_LT(keep->remaining_bytes(), 0);
   EXPECT_GE(keep->forward.net_upper_bytes, held(kAsked));
   EXPECT_EQ(classes.residue(0), kGradients);
+}
+
+// What two lines leave above that is no memory that the head frees: every plan would be told to
+// hold as much before it.
+TEST(ClassModel, AKeptLayerReleasesNothing) {
+  SegmentStore store = empty_store();
+  teach(store, kShapes[0], Mode::keep(), 0, 0);
+  teach(store, kShapes[2], Mode::keep(), 0, 536);
+  for (const ShapeKey& shape : kShapes) teach(store, shape, Mode::full(), 0, 0);
+  CostsRequest request;
+  request.shape = {2, 20, 20};
+  const ClassQuery query{request.shape, 0, false, false};
+  ASSERT_GT(ClassModel(store, query).best(Mode::keep(), 0)->remaining_bytes(), 2 * kGradients);
+  StepStructure structure;
+  structure.layers.push_back({0, 0});
+  const auto layer = build_layer_model(store, structure, request, structure.layers[0]);
+  ASSERT_TRUE(layer && layer->point.modes.size() == 2);
+  EXPECT_EQ(layer->point.residue_bytes, kGradients);
+  EXPECT_EQ(layer->point.modes[0].released_bytes, 0);
+  EXPECT_EQ(released_in_head(store, request.shape, false, {0, 0, Mode::keep()}), 0);
 }
 
 // Near the floor: the first layer is kept in every step, and revoked before its backward, the last

@@ -55,20 +55,24 @@ StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choic
 // Sum of the chosen modes' extra_seconds.
 double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> choice);
 
-// The planning problem in the planner's form. A plan that fits `chain` within
-// available - offset_bytes has step_peak_bytes <= available; the converse holds but for
-// released_bytes, whose effect on forward peaks is bounded from above.
+// The planning problem in the planner's form, in which a layer hangs on those before it by what
+// they keep alone. What else it hangs on (released_bytes of layers before it while the forward
+// runs, whether the one before it holds its output) is bounded by the modes that there are: from
+// above, so that a plan that fits `chain` within available - offset_bytes has step_peak_bytes <=
+// available; or from below, so that every plan with step_peak_bytes <= available fits.
 struct ChainProblem {
   Chain chain;
   std::int64_t offset_bytes = 0;    // live before layer 0 (gap 0's net)
   std::int64_t constant_bytes = 0;  // the most that segments no plan can change need, above base
 };
-ChainProblem to_chain(const StepCosts& costs);
+enum class ChainBound : std::uint8_t { kFromAbove, kFromBelow };
+ChainProblem to_chain(const StepCosts& costs, ChainBound bound = ChainBound::kFromAbove);
 
 // The most layers that are recomputed as one.
 inline constexpr std::size_t kLongestJoint = 8;
 
-// Adds to to_chain(costs) every joint segment of `full` layers that follow one another.
+// Adds to to_chain(costs), bounded from above, every joint segment of `full` layers that follow one
+// another.
 void add_joints(const StepCosts& costs, ChainProblem* problem);
 
 }  // namespace pudica

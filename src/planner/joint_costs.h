@@ -45,6 +45,11 @@ inline bool may_hold(const StepCosts& costs, std::size_t layer) {
   return layer > 0 &&
          std::ranges::any_of(costs.layers[layer - 1].modes, &LayerModeCosts::holds_output);
 }
+// Whether it does so in every mode.
+inline bool must_hold(const StepCosts& costs, std::size_t layer) {
+  return layer > 0 &&
+         std::ranges::all_of(costs.layers[layer - 1].modes, &LayerModeCosts::holds_output);
+}
 
 // Layers first..last, more than one.
 struct JointRange {

@@ -41,9 +41,16 @@ double time_shift(const LayerCosts& layer) {
   return -least;
 }
 
-std::int64_t most_released(const LayerCosts& layer) {
+std::int64_t released(const LayerCosts& layer, ChainBound bound) {
   if (layer.modes.empty()) return 0;
-  return std::ranges::max_element(layer.modes, {}, &LayerModeCosts::released_bytes)->released_bytes;
+  const auto [least, most] =
+      std::ranges::minmax_element(layer.modes, {}, &LayerModeCosts::released_bytes);
+  return (bound == ChainBound::kFromAbove ? most : least)->released_bytes;
+}
+
+bool holds(const StepCosts& costs, std::size_t layer, ChainBound bound) {
+  return bound == ChainBound::kFromAbove ? planner::may_hold(costs, layer)
+                                         : planner::must_hold(costs, layer);
 }
 
 // Whether layer i is one with the layer before it.
@@ -129,9 +136,9 @@ double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> 
 //   at the head             S_{L-1} + sum of released_j
 //   at layer i's backward   S_i + head_net + sum over j > i of (g_j + residue_j)
 // (backward gives back k_j and leaves g_j live). So s_i = g_i + k_i, and all but the released
-// terms depend on earlier modes through S alone; those are bounded by their largest mode, which
-// is exact where a layer releases the same bytes in every mode.
-ChainProblem to_chain(const StepCosts& costs) {
+// terms depend on earlier modes through S alone; those are bounded by their largest or their least
+// mode, which is exact where a layer releases the same bytes in every mode.
+ChainProblem to_chain(const StepCosts& costs, ChainBound bound) {
   ChainProblem problem;
   Chain& chain = problem.chain;
   chain.step_ns = to_nanoseconds(costs.step_seconds);
@@ -153,10 +160,10 @@ ChainProblem to_chain(const StepCosts& costs) {
       out.peak_bytes = saturating_add(forward, released_before);
       out.time_ns = to_nanoseconds(mode.extra_seconds + shift_seconds);
     }
-    released_before = saturating_add(released_before, most_released(layer));
+    released_before = saturating_add(released_before, released(layer, bound));
   }
   const std::int64_t until_return = saturating_add(costs.return_peak_bytes, costs.returning_bytes);
-  const std::int64_t head = planner::head_peak_bytes(costs, planner::may_hold(costs, count));
+  const std::int64_t head = planner::head_peak_bytes(costs, holds(costs, count, bound));
   chain.tail_bytes = saturating_add(std::max(head, until_return), released_before);
 
   std::int64_t later = costs.head_net_bytes;
@@ -165,7 +172,7 @@ ChainProblem to_chain(const StepCosts& costs) {
     for (std::size_t m = 0; m < layer.modes.size(); ++m) {
       ChainMode& out = chain.layers[i][m];
       const std::int64_t peak =
-          planner::backward_peak_bytes(layer.modes[m], planner::may_hold(costs, i));
+          planner::backward_peak_bytes(layer.modes[m], holds(costs, i, bound));
       const std::int64_t backward = saturating_add(saturating_add(out.kept_bytes, later), peak);
       out.peak_bytes = std::max(out.peak_bytes, backward);
     }

@@ -1,6 +1,7 @@
 #include "pudica/plan_builder.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -140,17 +141,65 @@ void note_shortage(Plan& plan, const PlanRequest& request) {
                 format_bytes(floor - request.context.budget_bytes);
 }
 
+bool are_alike(const ChainProblem& above, const ChainProblem& below) {
+  if (above.chain.tail_bytes != below.chain.tail_bytes) return false;
+  for (std::size_t i = 0; i < above.chain.layers.size(); ++i) {
+    if (!std::ranges::equal(above.chain.layers[i], below.chain.layers[i], {},
+                            &ChainMode::peak_bytes, &ChainMode::peak_bytes)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The fastest plan of layers on their own. The chain bounded from below has every plan that fits:
+// one of those that fits is the fastest, and its proof holds for all others. Where it does not fit,
+// as much less is asked of the chain as it was over. Behind that is the chain bounded from above.
+Result<ChainPlan> solve_layers(Planner& planner, const StepCosts& costs, const ChainProblem& above,
+                               std::int64_t room, std::span<const std::uint8_t> warm) {
+  constexpr int kMostTries = 6;
+  const ChainProblem below = to_chain(costs, ChainBound::kFromBelow);
+  const std::int64_t available = room - above.offset_bytes;
+  if (are_alike(above, below)) return planner.solve(above.chain, available, warm);
+  const std::int64_t most = std::max(room, above.constant_bytes);
+  const auto over = [&](const ChainPlan& plan) {
+    return step_peak_bytes(costs, plan.choice) - most;
+  };
+  std::int64_t asked = available;
+  std::int64_t too_much = available;
+  std::optional<std::int64_t> enough;
+  std::int64_t bound_ns = 0;
+  std::optional<ChainPlan> best;
+  const auto take = [&](Result<ChainPlan> plan) {
+    if (plan && (!best || plan->time_ns < best->time_ns)) best = std::move(*plan);
+  };
+  for (int tried = 0; tried < kMostTries; ++tried) {
+    auto found = planner.solve(below.chain, asked, warm);
+    if (tried == 0 && (!found || over(*found) <= 0)) return found;
+    if (!found) break;
+    if (tried == 0) bound_ns = found->lower_bound_ns;
+    const std::int64_t beyond = over(*found);
+    (beyond > 0 ? too_much : enough.emplace()) = asked;
+    if (beyond <= 0) take(std::move(found));
+    asked = enough ? *enough + (too_much - *enough) / 2 : too_much - beyond;
+  }
+  take(planner.solve(above.chain, available, warm));
+  if (!best) best = floor_plan(below.chain);
+  if (over(*best) > 0) return Error{ErrorCode::kOverBudget, "layers on their own do not fit"};
+  best->lower_bound_ns = bound_ns;
+  return std::move(*best);
+}
+
 // The fastest plan of layers that fit, else of least peak.
 void take_solved(BuiltPlan& built, Planner& planner, const StepCosts& costs,
                  const PlanRequest& request, std::span<const std::uint8_t> warm) {
   const std::int64_t room = room_of(request);
   const Bytes keep_all = request.keep_all_bytes.value_or(built.plan.predicted_peak_bytes);
   ChainProblem problem = to_chain(costs);
-  const std::int64_t available = room - problem.offset_bytes;
-  auto solved = planner.solve(problem.chain, available, warm);
+  auto solved = solve_layers(planner, costs, problem, room, warm);
   if (!solved) {
     add_joints(costs, &problem);
-    solved = planner.solve(problem.chain, available, {});
+    solved = planner.solve(problem.chain, room - problem.offset_bytes, {});
   }
   built.layers_fit = solved.has_value();
   if (!solved) {

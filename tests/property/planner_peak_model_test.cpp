@@ -96,6 +96,8 @@ TEST(ToChain, IsAnUpperBoundByNoMoreThanWhatModesReleaseApart) {
     const std::int64_t bound = peak_by_chain(to_chain(costs), choice);
     ASSERT_GE(bound, peak) << "seed " << kSeed << " case " << n;
     ASSERT_LE(bound, peak + apart) << "seed " << kSeed << " case " << n;
+    ASSERT_LE(peak_by_chain(to_chain(costs, ChainBound::kFromBelow), choice), peak)
+        << "seed " << kSeed << " case " << n;
     loose += bound > peak ? 1 : 0;
   }
   EXPECT_GT(loose, 0);

@@ -79,8 +79,8 @@ def train(turn, options, way, prepare):
         args=transformers.TrainingArguments(
             output_dir=tempfile.mkdtemp(), max_steps=cell["steps"], report_to=[],
             save_strategy="no", seed=options.seed, bf16=bool(cell.get("amp")),
-            per_device_train_batch_size=cell["batch"], train_sampling_strategy="sequential", disable_tqdm=True, remove_unused_columns=False,
-            logging_steps=10))
+            per_device_train_batch_size=cell["batch"], train_sampling_strategy="sequential",
+            disable_tqdm=True, remove_unused_columns=False, logging_steps=10))
     trainer.remove_callback(transformers.PrinterCallback)
     callback = None
     if way["kind"] == "policy":

@@ -189,6 +189,8 @@ class Handle {
   // step that rests may be passed by. `same_model`: modules, switches and which parameters want
   // gradients are as in the steps before. rested() follows when the forward is over, with how many
   // were passed by and what the model gave; where it does not, the step counts as one that threw.
+  // Before that, once, it may be told less than 0 and what the first layer gave through which a
+  // gradient may flow: until one gets there the step's backward goes on.
   // In front of a layer, so many having been passed by, passes() is false where more memory is in
   // use than was there; wake() ends the rest where the layer is not the one of those steps, or is
   // given other inputs. It and those behind it are to be entered then.

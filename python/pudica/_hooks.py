@@ -85,7 +85,9 @@ class LayerEnd(_Hook):
     """The first of a layer's forward hooks: sees the output that the forward gave."""
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if self.handle._rest.rests or torch.compiler.is_compiling():
+        rest = self.handle._rest
+        if rest.rests or torch.compiler.is_compiling():
+            rest.passed(output)
             return
         hooks = module._forward_hooks
         if next(iter(hooks.values())) is not self:

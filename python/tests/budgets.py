@@ -125,3 +125,10 @@ class Training:
         # The first step of all keeps its layers, to try whether they can be run again.
         floor = max(step["peak_bytes"] for step in full.ended[1:])
         return floor, max(step["peak_bytes"] for step in kept.ended), kept.bits
+
+
+def check(course: Course, of: Training) -> dict[str, Any]:
+    """Its stats, if nothing went wrong and it has the bits of a plain one."""
+    assert course.bits == of.plain()
+    assert course.stats["failures"] == course.stats["overruns"] == 0
+    return course.stats  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from typing import Any
 import budgets
 import pytest
 import torch
-from budgets import Course, Training
+from budgets import Training, check
 from torch import nn
 from training import AMPLE
 
@@ -32,13 +32,6 @@ def training(
         model(words).pow(2).mean().backward()
 
     return Training(make, step, steps)
-
-
-def check(course: Course, of: Training) -> dict[str, Any]:
-    """Its stats, if nothing went wrong and it has the bits of a plain one."""
-    assert course.bits == of.plain()
-    assert course.stats["failures"] == course.stats["overruns"] == 0
-    return course.stats  # type: ignore[no-any-return]
 
 
 def test_steps_of_known_shapes_rest_and_count_their_layers_all_the_same() -> None:

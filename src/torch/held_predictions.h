@@ -13,6 +13,7 @@
 
 #include "pudica/plan.h"
 #include "pudica/shape_key.h"
+#include "torch/largest_shapes.h"
 
 namespace pudica::hooks {
 
@@ -24,8 +25,8 @@ namespace pudica::hooks {
 // all plans begin anew and have to hold twice as often before they go without them again. Once one
 // that did was in the way of a step that came before its backward and was short of room, none does
 // any more. Where layers had other inputs in another step of the very same shape, no prediction is
-// of much use.
-// Not thread-safe.
+// of much use. A plan that was not run yet is held to what one with the same modes showed at a
+// shape that covers its own. Not thread-safe.
 class HeldPredictions {
  public:
   // A layer call that begins.
@@ -46,8 +47,8 @@ class HeldPredictions {
     doubts_ = ran_free_ = false;
     growth_.reset();
     if (plan_ == nullptr) return;
-    const auto found = held_.find(plan_->id);
-    if (found != held_.end()) known_ = &found->second;
+    shape_ = shape;
+    known_ = known_of(*plan_);
     doubts_ = known_ == nullptr || known_->times < needed_;
   }
 
@@ -105,7 +106,7 @@ class HeldPredictions {
     const Plan* const plan = std::exchange(plan_, nullptr);
     if (plan == nullptr || (step_.empty() && !rested)) return;
     if (whole && holds(*plan, peak_bytes)) {
-      if (!rested) note_held(plan->id);
+      if (!rested) note_held(*plan);
       return;
     }
     held_.erase(plan->id);
@@ -149,10 +150,21 @@ class HeldPredictions {
     return plan.predicted_peak_bytes.count() / kRoundingShare;
   }
 
-  void note_held(std::uint64_t id) {
+  // What the plan is held to; null: nothing yet.
+  [[nodiscard]] const Held* known_of(const Plan& plan) const {
+    const auto own = held_.find(plan.id);
+    if (own != held_.end() && own->second.times >= needed_) return &own->second;
+    const auto above = largest_.above(shape_, {plan.modes, plan.layer_classes});
+    const auto larger = above ? held_.find(*above) : held_.end();
+    if (larger != held_.end() && larger->second.times >= needed_) return &larger->second;
+    return own != held_.end() ? &own->second : nullptr;
+  }
+
+  void note_held(const Plan& plan) {
     if (held_.size() >= kMostPlans) held_.clear();
-    Held& held = held_[id];
+    Held& held = held_[plan.id];
     ++held.times;
+    if (held.times >= needed_) largest_.add(shape_, {plan.modes, plan.layer_classes}, plan.id);
     held.calls.resize(std::max(held.calls.size(), step_.size()));
     const bool first_free = !doubts_ && !held.free;
     for (std::size_t i = 0; i < step_.size(); ++i) {
@@ -166,7 +178,11 @@ class HeldPredictions {
     held.free = held.free || !doubts_;
   }
 
+  using Alike = std::pair<std::vector<Mode>, std::vector<std::uint16_t>>;
+
   std::unordered_map<std::uint64_t, Held> held_;  // by plan
+  LargestShapes<Alike, std::uint64_t> largest_;   // at which plans held
+  ShapeKey shape_;                                // of the step
   std::int64_t needed_ = 1;
   const Plan* plan_ = nullptr;  // of the step, where it is to hold
   const Held* known_ = nullptr;

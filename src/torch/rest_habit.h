@@ -10,13 +10,15 @@
 #include <vector>
 
 #include "pudica/shape_key.h"
+#include "torch/largest_shapes.h"
 
 namespace pudica::hooks {
 
 // Where all layers are kept without hooks, what is done in them is to look: which they are, what
 // they are given, how long they take. A step whose like was looked at twice, with the same layers
 // each time and no more bytes than predicted, rests: its layers are passed by, but for one such
-// step in sixteen. Resting steps are judged by their peak; the first that is above what is
+// step in sixteen. One look is enough at a shape that another covers which was looked at so, with
+// the same layers. Resting steps are judged by their peak; the first that is above what is
 // predicted ends the rest of all, and twice as many looks are needed from then on. Not thread-safe.
 class RestHabit {
  public:
@@ -27,8 +29,8 @@ class RestHabit {
   void begin(std::int64_t kind, const ShapeKey& shape, bool look) {
     step_ = {kind, shape};
     const auto known = known_.find(*step_);
-    rests_ = !look && known != known_.end() && !known->second.vary &&
-             known->second.looks >= needed_ && known->second.rests < kMostRests;
+    rests_ = !look && known != known_.end() && !known->second.vary && is_known(known->second) &&
+             known->second.rests < kMostRests;
     if (rests_) ++known->second.rests;
   }
   [[nodiscard]] bool is_asked() const { return step_.has_value(); }
@@ -44,10 +46,15 @@ class RestHabit {
     known.vary = known.vary || known.classes != classes;
     known.looks = held ? known.looks + 1 : 0;
     known.rests = 0;
+    if (known.vary) {
+      largest_.clear();
+    } else if (known.looks >= needed_) {
+      largest_.add(step_->second, like(known), true);
+    }
   }
   void rested(bool held) {
     if (held || !rests_) return;
-    known_.clear();
+    forget();
     needed_ = std::min(2 * needed_, kMostNeeded);
   }
   // No step of this kind, or none any more.
@@ -56,7 +63,10 @@ class RestHabit {
     rests_ = false;
   }
   // The model is another one.
-  void forget() { known_.clear(); }
+  void forget() {
+    known_.clear();
+    largest_.clear();
+  }
 
  private:
   static constexpr std::int64_t kMostNeeded = std::int64_t{1} << 20U;
@@ -69,7 +79,16 @@ class RestHabit {
     bool vary = false;       // its layers, from step to step
   };
 
+  using Alike = std::pair<std::int64_t, Classes>;
+
+  [[nodiscard]] Alike like(const Known& known) const { return {step_->first, known.classes}; }
+  [[nodiscard]] bool is_known(const Known& known) const {
+    if (known.looks >= needed_) return true;
+    return known.looks > 0 && largest_.above(step_->second, like(known)).has_value();
+  }
+
   std::map<std::pair<std::int64_t, ShapeKey>, Known> known_;
+  LargestShapes<Alike, bool> largest_;  // at which steps were looked at often enough
   std::int64_t needed_ = 2;
   std::optional<std::pair<std::int64_t, ShapeKey>> step_;
   bool rests_ = false;

@@ -55,7 +55,8 @@ void Session::wake(std::int64_t passed) noexcept {
 void Session::rested(std::int64_t passed, const std::vector<at::Tensor>& outputs) noexcept {
   if (!rest_.rests()) return;
   passed_by_ = passed;
-  // Whether the next forward shares this one's backward. That the model's outputs show.
+  // Whether the next forward shares this one's backward. That the first layer's outputs show, else
+  // the model's.
   contain("a gradient hook", [&] { shared_backward_.watch(outputs); });
 }
 

@@ -31,6 +31,33 @@ TEST_F(RestHabitTest, WhatWasLookedAtTwiceRests) {
   EXPECT_FALSE(step(shape_, true, {0, 0, 1}, 1)) << "another kind of call";
 }
 
+TEST_F(RestHabitTest, BelowAShapeThatIsKnownOneLookIsEnough) {
+  for (int i = 0; i < 2; ++i) step(shape_);
+  const ShapeKey smaller{2, 9};
+  EXPECT_FALSE(step(smaller));
+  EXPECT_TRUE(step(smaller));
+  for (const ShapeKey& other : {ShapeKey{3, 9}, ShapeKey{1, 9}, ShapeKey{2, 17}, ShapeKey{2}}) {
+    EXPECT_FALSE(step(other)) << other.to_string();
+    EXPECT_FALSE(step(other)) << other.to_string();
+    EXPECT_TRUE(step(other)) << other.to_string();
+  }
+  const ShapeKey unlike{2, 8};
+  EXPECT_FALSE(step(unlike, true, {0, 1}));
+  EXPECT_FALSE(step(unlike, true, {0, 1})) << "other layers";
+}
+
+TEST_F(RestHabitTest, WhereLayersCameAndWentOneLookIsNotEnough) {
+  for (int i = 0; i < 2; ++i) step(shape_);
+  const ShapeKey smaller{2, 9};
+  step(smaller);
+  habit_.reset();
+  habit_.begin(0, smaller, /*look=*/true);
+  habit_.looked({0, 1}, true);
+  const ShapeKey smallest{2, 8};
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(step(smallest)) << i;
+  EXPECT_TRUE(step(smallest));
+}
+
 TEST_F(RestHabitTest, AStepThatNeededMoreCountsFromTheBeginning) {
   step(shape_);
   step(shape_, false);

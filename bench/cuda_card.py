@@ -33,7 +33,7 @@ from turns import digest, interleave, over  # noqa: E402
 AMPLE = 1 << 40
 # `multiple`: what lengths are padded to; 1: they come as they are, and a length of its own costs
 # every way the choice of its kernels once, some tenths of a second. At 32 rows the host is what
-# BERT waits for, at 96 the card.
+# BERT waits for, at 96 the card. `trainer`: trained by Hugging Face's Trainer (cuda_trainer.py).
 CELLS = [
     {"name": "bert-base", "model": "bert-base", "data": "squad_features_384_128_every5.csv",
      "batch": 32, "amp": True, "multiple": 64},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -243,9 +243,10 @@ class Handle(Messages):
             self._rest.give_up()
             self._failed("the rest of a step", error)
 
-    def _end_rest(self, output: Any) -> bool:
+    def _at_rest(self, told: Callable[[Any], bool | None], output: Any) -> bool | None:
+        """Of the rest's own, told what a layer or the model gave."""
         try:
-            return self._rest.end(output)
+            return told(output)
         except Exception as error:  # noqa: BLE001
             self._failed("the rest of a step", error)
             return True
@@ -275,7 +276,7 @@ class Handle(Messages):
             self._late = None  # no layer, no step
             return
         self._without_layers |= output is not None and not self._came_to_a_layer
-        if self._end_rest(output):
+        if self._at_rest(self._rest.end, output):
             self._say_compiled()
             return
         if self._open_layers:

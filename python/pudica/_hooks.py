@@ -85,9 +85,12 @@ class LayerEnd(_Hook):
     """The first of a layer's forward hooks: sees the output that the forward gave."""
 
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         rest = self.handle._rest
-        if rest.rests or torch.compiler.is_compiling():
-            rest.passed(output)
+        if rest.rests:
+            if not rest.watched:
+                self.handle._at_rest(rest.passed, output)
             return
         hooks = module._forward_hooks
         if next(iter(hooks.values())) is not self:

@@ -43,7 +43,7 @@ class Rest:
         self._seen: list[int] | None = None  # of the step under way; None: nobody asks
         self._place = 0  # in it
         self._passed = 0  # that would have been entered
-        self._watched = False  # the gradient's way back to the first layer
+        self.watched = False  # how far the backward of the step under way is
         self._thread = 0
         self._gives = False  # the model, an output
 
@@ -58,7 +58,7 @@ class Rest:
         if not same:
             self._anatomy = Anatomy(model)
             self._forms.clear()
-        self._native, self._place, self._passed, self._watched = native, 0, 0, False
+        self._native, self._place, self._passed, self.watched = native, 0, 0, False
         self._thread = threading.get_ident()
         if native.rest(same):
             self._seen = self._forms.get(step)
@@ -90,11 +90,11 @@ class Rest:
     def passed(self, output: Any) -> None:
         """A layer call that was passed by has given this. Of the first through which a gradient
         may flow the native step is told: as far as there the step's backward goes."""
-        if not self.rests or self._watched or threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread:
             return
         outputs = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         if outputs:
-            self._watched = True
+            self.watched = True
             self._native.rested(-1, outputs)
 
     def looks_at(self, module: nn.Module, args: Any, kwargs: Any, *, entered: bool) -> None:

@@ -9,6 +9,8 @@ import torch
 from budgets import Training, check
 from training import AMPLE
 
+import pudica
+
 
 def test_below_a_shape_that_is_known_one_look_is_enough() -> None:
     """Every shorter length comes twice."""
@@ -23,6 +25,35 @@ def test_below_a_shape_that_is_known_one_look_is_enough() -> None:
     longest = Training(budgets.Stack, step, 16).run(AMPLE).stats
     shorter = stats["resting_steps"] - longest["resting_steps"]
     assert 12 <= shorter <= 20, "but for those that are looked at all the same, or recorded first"
+
+
+class Unreadable(dict):  # type: ignore[type-arg]
+    def values(self) -> Any:
+        raise ValueError("not for you")
+
+
+class Giving(budgets.Block):
+    """A layer that may give what nobody can look at."""
+
+    unreadable = False
+
+    def forward(self, x: Any) -> Any:
+        out = super().forward(x["x"] if isinstance(x, dict) else x)
+        return Unreadable(x=out) if self.unreadable else out
+
+
+def test_a_layers_output_that_cannot_be_looked_at_is_no_error_of_a_step_that_rests() -> None:
+    torch.manual_seed(0)
+    model = budgets.Stack(make=Giving)
+    words = torch.zeros(4, 64, dtype=torch.long)
+    with pudica.attach(model, AMPLE, daemon=False) as handle:
+        for _ in range(12):
+            model(words).sum().backward()
+        before = handle.stats()["resting_steps"]
+        model.layers[0].unreadable = True
+        for _ in range(4):
+            model(words).sum().backward()
+        assert before > 0
 
 
 def test_a_forward_in_the_backward_of_one_that_rests_is_none() -> None:

@@ -4,19 +4,17 @@
 #include "pudica/plan_builder.h"
 
 #include <optional>
-#include <random>
 
 #include <gtest/gtest.h>
+
+#include "planner_chains.h"
 
 namespace pudica {
 namespace {
 
-using Random = std::mt19937_64;
+using testing::pick;
+using testing::Random;
 constexpr std::uint64_t kSeed = 4711;
-
-std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-}
 
 // What holds less releases more, as casts of weights that only a kept layer needs again.
 StepCosts random_costs(Random& random) {

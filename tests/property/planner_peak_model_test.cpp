@@ -1,20 +1,16 @@
 // Goal: to_chain is the step's formula, term by term.
 // Method: random costs with terms of either sign; every choice's peak by both.
-#include <random>
-
 #include <gtest/gtest.h>
 
+#include "planner_chains.h"
 #include "pudica/peak_model.h"
 
 namespace pudica {
 namespace {
 
-using Random = std::mt19937_64;
+using testing::pick;
+using testing::Random;
 constexpr std::uint64_t kSeed = 5150;
-
-std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-}
 
 enum class Released { kNothing, kSameInAllModes, kByMode };
 

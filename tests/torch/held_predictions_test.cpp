@@ -18,6 +18,11 @@ class HeldPredictionsTest : public ::testing::Test {
     plan_.revocable_until_held = true;
   }
 
+  void take_plan(std::uint64_t id, const ShapeKey& shape) {
+    plan_.id = id;
+    shape_ = shape;
+  }
+
   // Whether the step's last layer call was in doubt.
   bool step(const std::vector<std::int64_t>& inputs, std::int64_t peak, bool whole = true) {
     held_.begin(shape_, &plan_);
@@ -46,41 +51,33 @@ class HeldPredictionsTest : public ::testing::Test {
 TEST_F(HeldPredictionsTest, APlanIsDoubtedUntilAStepHasShownItsPeak) {
   EXPECT_TRUE(step({10, 10}, 90'000));
   EXPECT_FALSE(step({10, 10}, 100'000));
-  plan_.id = 8;
-  shape_ = {2, 17};
+  take_plan(8, {2, 17});
   EXPECT_TRUE(step({10, 10}, 90'000)) << "another plan, for a larger shape";
 }
 
 TEST_F(HeldPredictionsTest, APlanIsHeldToWhatALargerOneShowed) {
   plan_.modes = {Mode::keep(), Mode::keep()};
   EXPECT_TRUE(step({20, 20}, 90'000));
-  plan_.id = 8;
-  shape_ = {2, 12};
+  take_plan(8, {2, 12});
   EXPECT_TRUE(step({21, 10}, 90'000)) << "larger inputs than there";
-  plan_.id = 9;
-  shape_ = {2, 11};
+  take_plan(9, {2, 11});
   EXPECT_FALSE(step({20, 10}, 90'000));
-  plan_.id = 10;
-  shape_ = {2, 17};
+  take_plan(10, {2, 17});
   EXPECT_TRUE(step({10, 10}, 90'000)) << "none was larger";
-  plan_.id = 11;
-  shape_ = {2, 10};
+  take_plan(11, {2, 10});
   plan_.modes[0] = Mode::selective(1);
   EXPECT_TRUE(step({10, 10}, 90'000)) << "other modes";
 }
 
 TEST_F(HeldPredictionsTest, OneThatNeededMoreThanALargerOneShowedCostsTheTrustInAll) {
   step({20, 20}, 90'000);
-  plan_.id = 8;
-  shape_ = {2, 12};
+  take_plan(8, {2, 12});
   EXPECT_FALSE(step({20, 20}, 150'000)) << "nothing told it";
-  plan_.id = 9;
-  shape_ = {2, 11};
+  take_plan(9, {2, 11});
   EXPECT_TRUE(step({20, 20}, 90'000));
   EXPECT_TRUE(step({20, 20}, 90'000)) << "once is not enough any more";
   EXPECT_FALSE(step({20, 20}, 90'000));
-  plan_.id = 10;
-  shape_ = {2, 10};
+  take_plan(10, {2, 10});
   EXPECT_FALSE(step({20, 20}, 90'000)) << "it held twice";
 }
 

@@ -2,6 +2,9 @@
 #include "predictor/step/class_model.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -243,6 +246,45 @@ TEST(ClassModel, AKeptLayerReleasesNothing) {
   EXPECT_EQ(layer->point.residue_bytes, kGradients);
   EXPECT_EQ(layer->point.modes[0].released_bytes, 0);
   EXPECT_EQ(released_in_head(store, request.shape, false, {0, 0, Mode::keep()}), 0);
+}
+
+// Two logs of a backward that follow no form, and more forwards (layers were revoked): what the
+// layer left is measured all the same.
+TEST(ClassModel, WhatIsLeftBehindTwoLinesIsWhatWasMeasured) {
+  SegmentStore store = empty_store();
+  for (const ShapeKey& shape : kShapes) {
+    StepOutcome outcome;
+    outcome.context.shape = shape;
+    outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0)};
+    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+  }
+  teach_formless(store, kShapes[0], 0);
+  teach_formless(store, kShapes[2], 0);
+  const ClassQuery query{kAsked, 0, false, false};
+  const ClassModel classes(store, query);
+  const auto own = classes.exact(Mode::keep(), 0);
+  ASSERT_TRUE(own && own->fit && !own->identified);
+  EXPECT_EQ(own->remaining_bytes(), kGradients);
+  EXPECT_GE(own->backward.net_upper_bytes, own->backward.net_bytes);
+}
+
+TEST(LeftTogether, FollowsTheForwardWhereItRisesAndNoFaster) {
+  constexpr std::int64_t kNoticeable = 5;
+  const auto behind = [](std::initializer_list<std::pair<std::int64_t, std::int64_t>> calls,
+                         std::int64_t forward) {
+    LeftTogether left;
+    std::int64_t length = 8;
+    for (const auto& [net, bytes] : calls) left.add({4, ++length}, net, bytes);
+    return left.behind(forward, kNoticeable);
+  };
+  EXPECT_EQ(behind({{100, 10}}, 200), std::nullopt);
+  EXPECT_EQ(behind({{300, 30}, {100, 10}}, 200), 20);
+  EXPECT_EQ(behind({{100, 10}, {300, 30}}, 500), 50);
+  EXPECT_EQ(behind({{100, 30}, {300, 10}}, 500), 30) << "it falls: the most";
+  EXPECT_EQ(behind({{100, 10}, {110, 100}}, 210), 200) << "a byte a byte";
+  EXPECT_EQ(behind({{100, 30}, {100, 10}}, 500), 30) << "forwards that left the same";
+  EXPECT_EQ(behind({{100, 10}, {200, 24}, {300, 30}}, 500), 50) << "near the line";
+  EXPECT_EQ(behind({{100, 10}, {200, 26}, {300, 30}}, 500), std::nullopt);
 }
 
 // Near the floor: the first layer is kept in every step, and revoked before its backward, the last

@@ -203,7 +203,7 @@ DimensionNames read_names(Reader& reader) {
 SegmentKey read_key(Reader& reader) {
   SegmentKey key;
   const auto kind = reader.number<std::uint16_t>();
-  if (kind > static_cast<std::uint16_t>(SegmentKind::kHeldOutput)) reader.fail();
+  if (kind > static_cast<std::uint16_t>(SegmentKind::kReleased)) reader.fail();
   key.kind = static_cast<SegmentKind>(kind);
   key.layer_class = reader.number<std::uint16_t>();
   const auto mode = reader.number<std::uint16_t>();

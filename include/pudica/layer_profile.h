@@ -28,6 +28,9 @@ enum class SegmentKind : std::uint8_t {
   // No stretch of the step: bytes of its output that a layer itself saved, which go in its own
   // backward. Without it they go in the backward of whoever reads them, once they were read.
   kHeldOutput,
+  // Nor this: bytes that a layer made beside what it hands on and that the head freed (autocast's
+  // casts of weights that no backward waits for).
+  kReleased,
 };
 
 std::string to_string(SegmentKind kind);
@@ -36,7 +39,6 @@ std::string to_string(SegmentKind kind);
 struct SegmentKey {
   SegmentKind kind = SegmentKind::kForward;
   // Of a layer segment; for kGap and kEpilogue the gap's index, else 0: in steps of the first kind.
-  // Of kHead a number: heads behind other dropped layers (SegmentStore::Head) are known apart.
   std::uint16_t layer_class = 0;
   Mode mode;  // keep for segments without a mode
   // Bits that change what a segment allocates: see kLastOfClass and the rest.
@@ -59,8 +61,9 @@ struct SegmentKey {
   }
 
   // What stands between layers is learned for each kind of step (which runs layers of classes of
-  // its own) apart. A step has at most two layers less than kPlacesOfKind.
+  // its own) apart. A step has at most kMostLayers.
   static constexpr std::uint16_t kPlacesOfKind = 4096;
+  static constexpr std::size_t kMostLayers = kPlacesOfKind - 3;
   static constexpr std::size_t kMostKinds = 16;
   [[nodiscard]] bool is_of_kind() const {
     return kind == SegmentKind::kGap || kind == SegmentKind::kEpilogue ||
@@ -91,8 +94,13 @@ struct SegmentKey {
   static SegmentKey until_return(std::size_t layers) {
     return {SegmentKind::kGap, static_cast<std::uint16_t>(layers), Mode::keep(), 0};
   }
+  // Behind the last layer, too: the head until the last of what layers left for it (kReleased) is
+  // freed; those frees are left out. Its place is the same whatever layers come and go.
+  static SegmentKey until_release() {
+    return {SegmentKind::kGap, kPlacesOfKind - 2, Mode::keep(), 0};
+  }
   // Behind the last layer of a forward that waits for others with which it shares a backward: until
-  // the next one begins. Its place is the same whatever layers come and go.
+  // the next one begins. Its place likewise.
   static SegmentKey until_next() { return {SegmentKind::kGap, kPlacesOfKind - 1, Mode::keep(), 0}; }
 
   auto operator<=>(const SegmentKey&) const = default;

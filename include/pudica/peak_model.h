@@ -14,10 +14,11 @@ namespace pudica {
 //   each layer i:    peak >= live + gap_peak;  live += gap_net;
 //                    peak >= live + forward_peak(m);  live += forward_net(m)
 //   return:          peak >= live + return_peak + returning
-//   head:            peak >= live + head_peak;  live += head_net - sum released(m)
+//   head:            peak >= live + until_release_peak;  live -= sum released(m)
+//                    peak >= live + head_peak;  live += head_net
 //   i = L-1 .. 0:    peak >= live + backward_peak(m);
 //                    live += residue + released(m) - forward_net(m)
-//   (head_peak and backward_peak with what they need behind a holder, where there is one)
+//   (the head's peaks and backward_peak with what they need behind a holder, where there is one)
 //   epilogue:        peak >= live + epilogue_peak;  live += epilogue_net
 //   optimizer:       peak >= live + optimizer_peak
 // `joined` as in Plan: empty, or 1 where a `full` layer is one with the `full` layer before it. Of

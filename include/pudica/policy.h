@@ -99,6 +99,9 @@ struct SegmentObservation {
   // the layers before do not hold, were still there: as it would have been without.
   std::optional<SegmentSample> behind_holder;
   std::int64_t held_output_bytes = 0;  // of kBackward: what the layer itself held of its output
+  // Of kForward: what the layer made beside what it hands on, and the head freed; the head's own
+  // sample is without it. nullopt: not known.
+  std::optional<std::int64_t> released_bytes;
 };
 
 // What running a layer again took: the mean over the layers of a class that ran the mode.

@@ -29,7 +29,7 @@ struct LayerCosts {
   std::int64_t gap_net_bytes = 0;   // forward between the layer before and this one
   std::int64_t gap_peak_bytes = 0;  // (layer 0: everything before it, the embedding)
   // Forward net + backward net - released bytes, the same in every mode: parameter gradients that
-  // appear, mostly. Learned from `keep`, which releases nothing in the head.
+  // appear, mostly.
   std::int64_t residue_bytes = 0;
   // Of what a `full` forward leaves, the output: freed once the next layer has run, if both are
   // recomputed as one. 0 where unknown: at worst too much is counted.
@@ -42,11 +42,11 @@ struct LayerCosts {
 // Everything a step needs at one shape, above the bytes live when it begins.
 struct StepCosts {
   std::vector<LayerCosts> layers;
-  std::int64_t head_net_bytes = 0;  // with no `released_bytes` in it
-  // Above the live bytes at the head's start. Exact for every plan only if the layers' released
-  // bytes are freed after the head's own peak: freed before it, they lower it by what the plan
-  // decides.
+  // Above the live bytes at the head's start, with no `released_bytes` in them: what the layers
+  // left for the head goes at one point of it, up to which it needs until_release_peak_bytes.
+  std::int64_t head_net_bytes = 0;
   std::int64_t head_peak_bytes = 0;
+  std::int64_t until_release_peak_bytes = 0;  // at most head_peak_bytes
   std::int64_t head_behind_holder_bytes = 0;  // as LayerModeCosts has them, of the last layer
   // Live beside everything else until the forward returns, in the head (StepContext), and the
   // head's peak until then.

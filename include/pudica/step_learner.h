@@ -79,8 +79,8 @@ class StepLearner {
 
   // What a step over these layers needs, to the byte where `identified`, with how the layers'
   // costs are put together from their segments (v: class and variant, m: a mode):
-  //   residue(v)     = forward_net(keep) + backward_net(keep)
-  //   released(v, m) = max(0, forward_net(m) + backward_net(m) - residue(v))
+  //   residue(v)     = forward_net(keep) + backward_net(keep) - released(v, keep)
+  //   released(v, m) as measured, else max(0, forward_net(m) + backward_net(m) - residue(v))
   // A mode unknown for a variant is taken from another variant of the class: its backward peak
   // rises by the residue that this variant has beyond the other's. The backward of a gap before a
   // layer is that layer's: its residue and its highest point in every mode. A selective mode is

@@ -64,7 +64,7 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   const auto derived = full ? derived_keep(*forward, *full) : std::nullopt;
   if (!own || !derived) return own ? own : derived;
   // What few kept calls leave open, recomputed ones may have settled; what they have settled
-  // themselves stands. (A recomputed layer leaves what is released in the head as well.)
+  // themselves stands.
   if (!is_sure(*full)) return own;
   ModePair out = *derived;
   if (own->fit && open_bytes(*own) <= kNoticeableBytes) {
@@ -130,7 +130,8 @@ std::optional<ModePair> ClassModel::derived_keep(const StoredEstimate& forward,
   SegmentEstimate backward = full.backward;
   backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes - inventory);
   backward.peak_upper_bytes = std::max<std::int64_t>(0, backward.peak_upper_bytes - inventory);
-  backward.net_bytes = full.remaining_bytes() - forward.estimate.net_bytes;
+  backward.net_bytes = left_bytes(Mode::full(), full) +
+                       measured_release(Mode::keep(), full.variant) - forward.estimate.net_bytes;
   backward.net_upper_bytes = backward.net_bytes;
   backward.seconds = std::max(0.0, backward.seconds - again->estimate.seconds);
   ModePair out = make_pair(forward, {backward, full.fit && again->fit}, full.variant);
@@ -225,42 +226,37 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
     const auto full = best(Mode::full(), variant);
     const bool is_another = full && keep && full->variant != keep->variant &&
                             contradicts(*keep, Mode::keep(), full->variant);
-    if (full && (!keep || !is_drawn(*full)) && !is_another) return full->remaining_bytes();
+    if (full && (!keep || !is_drawn(*full)) && !is_another) return left_bytes(Mode::full(), *full);
     if (!keep) return std::nullopt;
   }
-  std::int64_t bytes = keep->remaining_bytes();
+  std::int64_t bytes = left_bytes(Mode::keep(), *keep);
   if (keep->variant != variant) {
     const auto mine = exact(Mode::full(), variant);
     const auto theirs = exact(Mode::full(), keep->variant);
     if (mine && theirs && !is_drawn(*mine) && !is_drawn(*theirs)) {
-      bytes += mine->remaining_bytes() - theirs->remaining_bytes();
+      bytes += left_bytes(Mode::full(), *mine) - left_bytes(Mode::full(), *theirs);
     } else if (mine && mine->fit && !is_drawn(*mine) &&
                (variant & SegmentKey::kFirstOfClass) != 0) {
-      return mine->remaining_bytes();  // it leaves what its siblings do not: they tell nothing
+      return left_bytes(Mode::full(),
+                        *mine);  // it leaves what its siblings do not: they tell nothing
     }
   }
   return bytes;
 }
 
-std::int64_t ClassModel::released(Mode mode, const ModePair& pair, std::int64_t residue) {
+std::int64_t ClassModel::measured_release(Mode mode, std::uint8_t variant) const {
+  return store_.released_bytes(query_.layer_class, mode, variant, query_.shape).value_or(0);
+}
+
+std::int64_t ClassModel::released(Mode mode, const ModePair& pair, std::int64_t residue) const {
+  const auto measured = store_.released_bytes(query_.layer_class, mode, pair.variant, query_.shape);
+  if (measured) return *measured;
   if (mode == Mode::keep()) return 0;
   return std::max<std::int64_t>(0, pair.remaining_bytes() - residue);
 }
 
 std::optional<StoredEstimate> ClassModel::recompute(Mode mode) const {
   return store_.predict({SegmentKind::kRecompute, query_.layer_class, mode, 0}, query_.shape);
-}
-
-std::int64_t released_in_head(const SegmentStore& store, const ShapeKey& shape,
-                              bool gradients_present, const LayerRun& layer) {
-  const ClassQuery query{shape, layer.layer_class, gradients_present};
-  const ClassModel classes(store, query);
-  const auto dropped = classes.best(layer.mode, layer.variant);
-  const auto keep = classes.best(Mode::keep(), layer.variant);
-  // What a mode left at another shape is no measure of what it releases at this one.
-  if (!dropped || !dropped->fit || !keep) return 0;
-  const auto residue = classes.residue(dropped->variant);
-  return ClassModel::released(layer.mode, *dropped, residue.value_or(0));
 }
 
 }  // namespace pudica

@@ -29,8 +29,7 @@ struct ModePair {
   bool identified = true;
   bool fit = true;
 
-  // What the layer leaves live after its backward: parameter gradients, and bytes still to be
-  // released in the head.
+  // What both leave live together: parameter gradients, and what the head freed in between.
   [[nodiscard]] std::int64_t remaining_bytes() const {
     return forward.net_bytes + backward.net_bytes;
   }
@@ -48,8 +47,8 @@ class ClassModel {
   // Parameter gradients that a layer of this variant leaves. nullopt: nothing is known.
   [[nodiscard]] std::optional<std::int64_t> residue(std::uint8_t variant) const;
   // Of what a layer of the pair's variant leaves, which has that residue, the bytes freed in the
-  // head. None of a kept one: a residue is what that leaves, however its calls add up.
-  static std::int64_t released(Mode mode, const ModePair& pair, std::int64_t residue);
+  // head. Where none were measured: what it leaves beyond that; none of a kept one.
+  [[nodiscard]] std::int64_t released(Mode mode, const ModePair& pair, std::int64_t residue) const;
   // Seconds and bytes of the recompute behind a mode.
   [[nodiscard]] std::optional<StoredEstimate> recompute(Mode mode) const;
 
@@ -73,12 +72,15 @@ class ClassModel {
   // The same from a forward and recomputed calls of two variants of one group.
   [[nodiscard]] std::optional<ModePair> derived_across(std::uint8_t variant) const;
 
+  // What was measured of it; 0: nothing was.
+  [[nodiscard]] std::int64_t measured_release(Mode mode, std::uint8_t variant) const;
+  // What a layer leaves in the end.
+  [[nodiscard]] std::int64_t left_bytes(Mode mode, const ModePair& pair) const {
+    return pair.remaining_bytes() - measured_release(mode, pair.variant);
+  }
+
   const SegmentStore& store_;
   const ClassQuery& query_;
 };
-
-// Bytes that one layer that ran so frees in the head; 0 where unknown.
-std::int64_t released_in_head(const SegmentStore& store, const ShapeKey& shape,
-                              bool gradients_present, const LayerRun& layer);
 
 }  // namespace pudica

@@ -174,7 +174,7 @@ class LayerBuilder {
     costs.mode = mode;
     costs.forward_net_bytes = pair->forward.net_bytes;
     costs.forward_peak_bytes = std::max(pair->forward.peak_bytes, pair->forward.net_bytes);
-    costs.released_bytes = ClassModel::released(mode, *pair, theirs);
+    costs.released_bytes = classes.released(mode, *pair, theirs);
     costs.backward_peak_bytes = pair->backward.peak_bytes + beyond;
     costs.extra_seconds = mode_seconds(classes, mode, *pair);
     out_.point.modes.push_back(costs);

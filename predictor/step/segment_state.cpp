@@ -9,35 +9,17 @@
 namespace pudica {
 namespace {
 
-constexpr int kMostLayers = 65536;
-
 bool is_class(int number) { return number >= 0 && number <= 0xFFFF; }
 
 // Kind, class, kind of mode, step, variant.
 bool are_of_a_key(const std::array<int, 5>& part) {
-  return part[0] >= 0 && part[0] <= static_cast<int>(SegmentKind::kHeldOutput) &&
-         is_class(part[1]) && part[2] >= 0 && part[2] <= static_cast<int>(Mode::Kind::kFull) &&
-         is_class(part[3]) && part[4] >= 0 && part[4] <= 255;
+  return part[0] >= 0 && part[0] <= static_cast<int>(SegmentKind::kReleased) && is_class(part[1]) &&
+         part[2] >= 0 && part[2] <= static_cast<int>(Mode::Kind::kFull) && is_class(part[3]) &&
+         part[4] >= 0 && part[4] <= 255;
 }
 
-// Class and variant, and where it is told the mode, then how many. False: damage.
-bool read_dropped(std::istringstream& words, bool has_mode, DroppedLayers& dropped) {
-  int layer_class = 0;
-  int variant = 0;
-  int count = 0;
-  std::string name = to_string(Mode::full());
-  words >> layer_class >> variant;
-  if (has_mode) words >> name;
-  words >> count;
-  const auto mode = parse_mode(name);
-  if (!words || !mode || !is_class(layer_class) || variant < 0 || variant > 255 || count < 0 ||
-      count > kMostLayers) {
-    return false;
-  }
-  dropped[{static_cast<std::uint16_t>(layer_class), static_cast<std::uint8_t>(variant), *mode}] =
-      count;
-  return true;
-}
+// Of states whose heads hold nothing that layers left for them; older ones lack it.
+constexpr const char* kHeadsApart = "heads-apart";
 
 }  // namespace
 
@@ -48,47 +30,13 @@ std::string SegmentStore::serialize() const {
         << static_cast<int>(key.mode.kind) << ' ' << key.mode.step << ' '
         << static_cast<int>(key.variant) << ' ' << shape.to_named_string() << '\n';
   }
-  for (std::size_t of = 0; of < heads_.size(); ++of) {
-    for (std::size_t number = 0; number < heads_[of].size(); ++number) {
-      out << "behind " << of << ' ' << number << ' ' << heads_[of][number].latest;
-      for (const auto& [layer, count] : heads_[of][number].dropped) {
-        out << ' ' << layer.layer_class << ' ' << static_cast<int>(layer.variant) << ' '
-            << to_string(layer.mode) << ' ' << count;
-      }
-      out << '\n';
-    }
-  }
+  out << kHeadsApart << '\n';
   for (const std::uint16_t layer_class : refusing_) out << "refuses " << layer_class << '\n';
   out << "pace " << std::hexfloat << relative_times_.pace() << std::defaultfloat << '\n';
   const std::string times = relative_times_.serialize();
   out << "times " << times.size() << '\n' << times << '\n';
   out << "predictor\n" << predictor_->serialize();
   return out.str();
-}
-
-// A head's number, how late it was, and the layers that were not kept before it. False: damage.
-bool SegmentStore::restore_head(std::istringstream& words) {
-  std::size_t of = 0;
-  std::size_t number = 0;
-  std::uint64_t latest = 0;
-  if (!(words >> of >> number >> latest) || of >= heads_.size()) return false;
-  Heads& heads = heads_.at(of);
-  if (number != heads.size() || number >= kMostHeads) return false;
-  heads.push_back({{}, latest});
-  heads_measured_ = std::max(heads_measured_, latest);
-  while (!(words >> std::ws).eof()) {
-    if (!read_dropped(words, /*has_mode=*/true, heads.back().dropped)) return false;
-  }
-  return true;
-}
-
-// Of versions that knew one head only, layers that ran `full` before it. False: damage.
-bool SegmentStore::restore_only_head(std::istringstream& words) {
-  std::size_t of = 0;
-  if (!(words >> of) || of >= heads_.size()) return false;
-  Heads& heads = heads_.at(of);
-  if (heads.empty()) heads.emplace_back();
-  return read_dropped(words, /*has_mode=*/false, heads.front().dropped);
 }
 
 // One line but the predictor's. False: damage.
@@ -109,8 +57,7 @@ bool SegmentStore::restore_line(const std::string& what, std::istringstream& wor
     only_shape_.insert_or_assign(key, *shape);
     return true;
   }
-  if (what == "behind") return restore_head(words);
-  if (what == "head") return restore_only_head(words);
+  if (what == "behind" || what == "head") return true;  // of older heads
   if (what == "pace") {
     std::string value;
     words >> value;
@@ -139,12 +86,17 @@ Result<void> SegmentStore::restore_times(std::istringstream& words, std::istring
 Result<void> SegmentStore::restore(const std::string& text) {
   std::istringstream in(text);
   const Error corrupt{ErrorCode::kCorrupt, "learned state: a line of the segment store is damaged"};
+  bool heads_apart = false;
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     std::string what;
     words >> what;
     if (what == "times") {  // files of before do not have them
       if (auto done = restore_times(words, in, text.size()); !done) return done;
+      continue;
+    }
+    if (what == kHeadsApart) {
+      heads_apart = true;
       continue;
     }
     if (what != "predictor") {
@@ -156,11 +108,8 @@ Result<void> SegmentStore::restore(const std::string& text) {
     auto done = fresh->restore(rest <= text.size() ? text.substr(rest) : std::string());
     if (!done) return done.error().with_context("learned state");
     predictor_ = std::move(fresh);
-    // Versions that knew one head only wrote no line of one that no layer had released bytes in.
     for (const SegmentKey& key : predictor_->segments()) {
-      if (key.kind != SegmentKind::kHead || key.place() >= kMostHeads) continue;
-      Heads& heads = heads_.at(head_index(key.step_kind(), key.accumulates()));
-      if (heads.size() <= key.place()) heads.resize(key.place() + 1U);
+      if (key.kind == SegmentKind::kHead && !heads_apart) forget(key);
     }
     refresh_index();
     return {};

@@ -9,16 +9,6 @@ namespace {
 // An optimizer that leaves bytes behind this often in a row does so always.
 constexpr std::int32_t kMaxSkippedOptimizers = 3;
 
-DroppedLayers dropped_layers(const StepOutcome& outcome) {
-  DroppedLayers dropped;
-  for (const SegmentObservation& item : outcome.segments) {
-    const SegmentKey& key = item.key;
-    if (key.kind != SegmentKind::kForward || key.mode == Mode::keep()) continue;
-    ++dropped[{key.layer_class, key.variant, key.mode}];
-  }
-  return dropped;
-}
-
 // Of the step, which its segments are keyed by.
 std::uint8_t kind_of(const StepOutcome& outcome) {
   const auto found = std::ranges::find_if(
@@ -44,6 +34,10 @@ SegmentKey early_free(SegmentKey key) {
 
 SegmentKey held_output(std::uint16_t layer_class, Mode mode) {
   return {SegmentKind::kHeldOutput, layer_class, mode, 0};
+}
+
+SegmentKey released(std::uint16_t layer_class, Mode mode, std::uint8_t variant) {
+  return {SegmentKind::kReleased, layer_class, mode, variant};
 }
 
 SegmentStore::SegmentStore(PredictorFactory factory)
@@ -94,25 +88,23 @@ void SegmentStore::take_observation(const SegmentKey& key, const SegmentObservat
     early.seconds = 0;
     take(early_free(key), shape, early, forget_above, report);
   }
-  if (item.held_output_bytes <= 0) return;
+  const auto take_bytes = [&](const SegmentKey& of, std::int64_t bytes) {
+    take(of, shape, {{bytes}, bytes, bytes, 0}, forget_above, report);
+  };
   const std::int64_t held = item.held_output_bytes;
-  take(held_output(key.layer_class, key.mode), shape, {{held}, held, held, 0}, forget_above,
-       report);
+  if (held > 0) take_bytes(held_output(key.layer_class, key.mode), held);
+  if (!item.released_bytes) return;
+  take_bytes(released(key.layer_class, key.mode, key.variant), *item.released_bytes);
 }
 
-ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_above,
-                                    const ReleasedBytes& released) {
+ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_above) {
   ObserveReport report;
   const ShapeKey& shape = outcome.context.shape;
   const bool is_first = only_shape_.empty() && predictor_->segments().empty();
-  const DroppedLayers dropped = dropped_layers(outcome);
-  std::vector<const SegmentObservation*> heads;
   for (const SegmentObservation& item : outcome.segments) {
     const SegmentKey key = normalized(item.key);
     note_refusal(item, outcome.plan.get());
-    if (key.kind == SegmentKind::kHead) {
-      heads.push_back(&item);  // judged by what the layers of the same step teach
-    } else if (key.kind == SegmentKind::kOptimizer) {
+    if (key.kind == SegmentKind::kOptimizer) {
       pending_optimizer_ = PendingOptimizer{key, outcome.context, item.sample};
       if (outcome.context.waiting_forwards > 0) {
         pending_optimizer_->context.base_bytes = own_base_bytes_;
@@ -122,12 +114,6 @@ ObserveReport SegmentStore::observe(const StepOutcome& outcome, double forget_ab
     }
   }
   for (const SegmentKey& gap : empty_gaps(outcome)) give(gap, shape, {});
-  for (const SegmentObservation* item : heads) {
-    const std::int64_t net = (item->behind_holder ? *item->behind_holder : item->sample).net_bytes;
-    if (const auto key = place_of_head({item->key, shape, net, dropped}, released)) {
-      take_observation(*key, *item, shape, forget_above, report);
-    }
-  }
   if (is_first) {
     const std::vector<SegmentKey> seen = predictor_->segments();
     of_first_step_ = {seen.begin(), seen.end()};
@@ -236,6 +222,20 @@ std::optional<StoredEstimate> SegmentStore::predict_with_unread(const SegmentKey
   return out;
 }
 
+std::optional<std::int64_t> SegmentStore::released_bytes(std::uint16_t layer_class, Mode mode,
+                                                         std::uint8_t variant,
+                                                         const ShapeKey& shape) const {
+  const SegmentKey key = released(layer_class, mode, variant);
+  const auto known = predict(key, shape);
+  if (!known) return std::nullopt;
+  std::int64_t bytes = known->estimate.net_bytes;
+  // Casts of weights are the same at every shape, keys and values are not.
+  if (const auto only = only_shape(key); only && !known->fit && shape.covers(*only)) {
+    bytes = std::min(bytes, predictor_->predict(key, *only)->net_bytes);
+  }
+  return std::max<std::int64_t>(0, bytes);
+}
+
 std::optional<ShapeKey> SegmentStore::only_shape(const SegmentKey& segment) const {
   const auto only = only_shape_.find(segment);
   return only == only_shape_.end() ? std::nullopt : std::optional(only->second);
@@ -286,13 +286,12 @@ void SegmentStore::refresh_index() {
   for (auto& [layer_class, modes] : modes_) std::ranges::sort(modes);
 }
 
-void SegmentStore::forget_class(std::uint16_t layer_class, const ReleasedBytes& released) {
-  forget_heads_behind(
-      [layer_class](const LayerRun& layer) { return layer.layer_class == layer_class; }, released);
+void SegmentStore::forget_class(std::uint16_t layer_class) {
   for (const SegmentKey& key : predictor_->segments()) {
     const bool of_layer = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kBackward ||
                           key.kind == SegmentKind::kRecompute ||
-                          key.kind == SegmentKind::kHeldOutput;
+                          key.kind == SegmentKind::kHeldOutput ||
+                          key.kind == SegmentKind::kReleased;
     if (of_layer && key.layer_class == layer_class) forget(key);
   }
   relative_times_.forget_class(layer_class);
@@ -306,11 +305,7 @@ void SegmentStore::forget_backwards(std::uint16_t layer_class) {
   }
 }
 
-void SegmentStore::forget_selective(std::uint16_t layer_class, const ReleasedBytes& released) {
-  const auto goes = [layer_class](const LayerRun& layer) {
-    return layer.layer_class == layer_class && layer.mode.kind == Mode::Kind::kSelective;
-  };
-  forget_heads_behind(goes, released);
+void SegmentStore::forget_selective(std::uint16_t layer_class) {
   for (const SegmentKey& key : predictor_->segments()) {
     const bool of_class = key.layer_class == layer_class && key.kind != SegmentKind::kGap;
     if (of_class && key.mode.kind == Mode::Kind::kSelective) forget(key);
@@ -322,7 +317,7 @@ void SegmentStore::forget_gaps_from(std::uint8_t step_kind, std::size_t index) {
   for (const SegmentKey& key : predictor_->segments()) {
     const bool epilogue = key.kind == SegmentKind::kEpilogue && key.place() > 0;
     if (key.kind != SegmentKind::kGap && !epilogue) continue;
-    if (key.place() == SegmentKey::until_next().place()) continue;
+    if (key.place() > SegmentKey::kMostLayers) continue;
     if (key.step_kind() == step_kind && key.place() >= index) forget(key);
   }
 }
@@ -331,7 +326,6 @@ void SegmentStore::forget_kind(std::uint8_t step_kind) {
   for (const SegmentKey& key : predictor_->segments()) {
     if (key.is_of_kind() && key.step_kind() == step_kind) forget(key);
   }
-  for (const bool present : {false, true}) heads_[head_index(step_kind, present)].clear();
 }
 
 }  // namespace pudica

@@ -22,18 +22,6 @@
 
 namespace pudica {
 
-// How a layer ran; the variant without the bit kGradientsPresent.
-struct LayerRun {
-  std::uint16_t layer_class = 0;
-  std::uint8_t variant = 0;
-  Mode mode;
-
-  auto operator<=>(const LayerRun&) const = default;
-};
-// The layers of a step that were not kept, counted: what they left for the head to free (casts of
-// weights, which autocast holds until it ends) its net bytes depend on.
-using DroppedLayers = std::map<LayerRun, std::int32_t>;
-
 // The key under which a segment is known: some differ in what they need not.
 SegmentKey normalized(SegmentKey key);
 
@@ -42,9 +30,8 @@ SegmentKey early_free(SegmentKey key);
 // What layers of a class hold of their output in a mode.
 SegmentKey held_output(std::uint16_t layer_class, Mode mode);
 
-// Bytes released in the head by one layer that ran so, at a shape, with gradients there already or
-// not; 0 where unknown.
-using ReleasedBytes = std::function<std::int64_t(const ShapeKey&, bool, const LayerRun&)>;
+// What layers of a class that ran so left for the head to free.
+SegmentKey released(std::uint16_t layer_class, Mode mode, std::uint8_t variant);
 
 // What a forward and its backward leave together, as it was measured where both were.
 class LeftTogether {
@@ -79,13 +66,11 @@ class SegmentStore {
 
   explicit SegmentStore(PredictorFactory factory);
 
-  // Gives the predictor the segments of a recorded step, their keys as they are in its kind. Heads
-  // behind other dropped layers are known apart where these release bytes in them, until one is
-  // known at two shapes: others are kept out then. The optimizer's sample waits for settle().
+  // Gives the predictor the segments of a recorded step, their keys as they are in its kind. The
+  // optimizer's sample waits for settle().
   // `forget_above`: segments that deviate by more than this share are forgotten first (drift); 0:
   // none.
-  ObserveReport observe(const StepOutcome& outcome, double forget_above,
-                        const ReleasedBytes& released);
+  ObserveReport observe(const StepOutcome& outcome, double forget_above);
 
   // Of a step that was not recorded: of modes that were observed before, the others are passed
   // over.
@@ -122,16 +107,11 @@ class SegmentStore {
   // Looked for once for each version of the predictor: every plan asks.
   [[nodiscard]] const LeftTogether& left_together(const SegmentKey& forward,
                                                   const SegmentKey& backward) const;
-  // A head as it was measured, and the layers before it that were not kept then.
-  struct Head {
-    SegmentKey key;
-    DroppedLayers dropped;
-    StoredEstimate known;  // of it, at the shape asked for
-  };
-  // Of those of a kind of step the one that tells most at a shape, the latest of such. nullopt:
-  // none was measured.
-  [[nodiscard]] std::optional<Head> head(std::uint8_t step_kind, bool gradients_present,
-                                         const ShapeKey& shape) const;
+  // Bytes that a layer which ran so leaves for the head to free: no more than are sure to be known.
+  // nullopt: nothing is known.
+  [[nodiscard]] std::optional<std::int64_t> released_bytes(std::uint16_t layer_class, Mode mode,
+                                                           std::uint8_t variant,
+                                                           const ShapeKey& shape) const;
   // Whether a layer holds its output itself; false where nothing is known.
   [[nodiscard]] bool holds_output(std::uint16_t layer_class, Mode mode) const {
     return predictor_->distinct_shapes(held_output(layer_class, mode)) > 0;
@@ -141,12 +121,11 @@ class SegmentStore {
     return refusing_.contains(layer_class);
   }
 
-  // Heads that hang on what its layers released go with it (`released` is asked before).
-  void forget_class(std::uint16_t layer_class, const ReleasedBytes& released);
+  void forget_class(std::uint16_t layer_class);
   // What its layers need in the backward.
   void forget_backwards(std::uint16_t layer_class);
-  // The selective modes of a class: its menu changed. Heads likewise.
-  void forget_selective(std::uint16_t layer_class, const ReleasedBytes& released);
+  // The selective modes of a class: its menu changed.
+  void forget_selective(std::uint16_t layer_class);
   // Gaps of a kind of step, of this index and above: the layers around them changed.
   void forget_gaps_from(std::uint8_t step_kind, std::size_t index);
   // All that stands between the layers of a kind of step.
@@ -155,7 +134,7 @@ class SegmentStore {
   [[nodiscard]] const Predictor& predictor() const { return *predictor_; }
   // Rises whenever a prediction may have changed.
   [[nodiscard]] std::uint64_t version() const {
-    return predictor_->version() + relative_times_.version() + heads_changed_;
+    return predictor_->version() + relative_times_.version();
   }
 
   // Lines of text, and back into a fresh store. Errors: kCorrupt.
@@ -170,35 +149,6 @@ class SegmentStore {
     SegmentSample sample;
   };
 
-  static std::size_t head_index(std::uint8_t step_kind, bool gradients_present) {
-    return 2U * step_kind + (gradients_present ? 1U : 0U);
-  }
-  // Heads (segment_heads.cpp): of one kind of step at most so many, the key's place being the
-  // number.
-  static constexpr std::size_t kMostHeads = 4;
-  struct MeasuredHead {
-    DroppedLayers dropped;
-    std::uint64_t latest = 0;  // the greater, the later
-  };
-  using Heads = std::vector<MeasuredHead>;
-  // A head that was measured just now.
-  struct FreshHead {
-    SegmentKey key;
-    const ShapeKey& shape;
-    std::int64_t net_bytes = 0;
-    const DroppedLayers& dropped;
-  };
-  static SegmentKey head_key(std::uint8_t step_kind, bool gradients_present, std::size_t number);
-  // Under which it is known from now on; nullopt: it is not wanted.
-  std::optional<SegmentKey> place_of_head(const FreshHead& fresh, const ReleasedBytes& released);
-  [[nodiscard]] std::optional<std::size_t> head_alike(const FreshHead& fresh,
-                                                      const ReleasedBytes& released) const;
-  std::optional<std::size_t> room_for_head(const FreshHead& fresh);
-  void forget_outdated_heads(const FreshHead& fresh, std::optional<std::size_t> alike,
-                             const ReleasedBytes& released);
-  void forget_head(const SegmentKey& key);
-  void forget_heads_behind(const std::function<bool(const LayerRun&)>& goes,
-                           const ReleasedBytes& released);
   void note_refusal(const SegmentObservation& item, const Plan* plan);
   // Times (segment_times.cpp).
   struct Together;
@@ -209,8 +159,6 @@ class SegmentStore {
   void take_observation(const SegmentKey& key, const SegmentObservation& item,
                         const ShapeKey& shape, double forget_above, ObserveReport& report);
   Result<void> restore_times(std::istringstream& words, std::istringstream& in, std::size_t most);
-  bool restore_head(std::istringstream& words);
-  bool restore_only_head(std::istringstream& words);
   bool restore_line(const std::string& what, std::istringstream& words);
   [[nodiscard]] std::vector<SegmentKey> empty_gaps(const StepOutcome& outcome) const;
   [[nodiscard]] bool shows_that_first_was_once(const SegmentKey& key, const ShapeKey& shape,
@@ -225,9 +173,6 @@ class SegmentStore {
   RelativeTimes relative_times_;
   std::map<SegmentKey, ShapeKey> only_shape_;  // of segments seen at one shape
   std::set<SegmentKey> of_first_step_;         // of the process, and not forgotten since
-  std::array<Heads, 2 * SegmentKey::kMostKinds> heads_;
-  std::uint64_t heads_measured_ = 0;
-  std::uint64_t heads_changed_ = 0;  // what head() gives, beside predictions
   std::set<std::uint16_t> refusing_;
   std::optional<PendingOptimizer> pending_optimizer_;
   Bytes own_base_bytes_{0};              // of the latest step without what forwards before it hold

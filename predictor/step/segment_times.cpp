@@ -105,16 +105,11 @@ void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
   }
   std::map<std::pair<std::uint64_t, SegmentKey>, Together> segments;
   for (const SegmentTime& time : times) {
-    SegmentKey key = normalized(time.key);
+    const SegmentKey key = normalized(time.key);
     const auto forward = forwards.find({time.step, key.layer_class});
     const double of_forward = forward == forwards.end() ? 0 : forward->second.value();
-    // How long a head takes does not hang on what was dropped before it.
-    const std::size_t numbers = key.kind == SegmentKind::kHead ? kMostHeads : 1;
-    for (std::size_t number = 0; number < numbers; ++number) {
-      if (number > 0) key = head_key(key.step_kind(), key.accumulates(), number);
-      if (predictor_->distinct_shapes(key) == 0) continue;
-      segments[{time.step, key}].add(time.seconds, of_forward);
-    }
+    if (predictor_->distinct_shapes(key) == 0) continue;
+    segments[{time.step, key}].add(time.seconds, of_forward);
   }
   for (const auto& [of, taken] : segments) {
     observe_together(of.second, *shapes.at(of.first), taken);

@@ -8,15 +8,6 @@
 #include "predictor/step/step_model.h"
 
 namespace pudica {
-namespace {
-
-ReleasedBytes released_by(const SegmentStore& store) {
-  return [&store](const ShapeKey& shape, bool gradients_present, const LayerRun& layer) {
-    return released_in_head(store, shape, gradients_present, layer);
-  };
-}
-
-}  // namespace
 
 StepLearner::StepLearner(const PredictorOptions& options)
     : StepLearner([options] { return make_online_predictor(options); }) {}
@@ -31,7 +22,7 @@ StepLearner& StepLearner::operator=(StepLearner&& other) noexcept = default;
 void StepLearner::settle(const StepContext& next) { store_->settle(next); }
 
 ObserveReport StepLearner::observe(const StepOutcome& outcome, double forget_above) {
-  return store_->observe(outcome, forget_above, released_by(*store_));
+  return store_->observe(outcome, forget_above);
 }
 
 void StepLearner::observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,
@@ -78,16 +69,14 @@ std::vector<LearnedQuantity> StepLearner::describe() const {
 
 std::uint64_t StepLearner::version() const { return versions_before_ + store_->version(); }
 
-void StepLearner::forget_class(std::uint16_t layer_class) {
-  store_->forget_class(layer_class, released_by(*store_));
-}
+void StepLearner::forget_class(std::uint16_t layer_class) { store_->forget_class(layer_class); }
 
 void StepLearner::forget_backwards(std::uint16_t layer_class) {
   store_->forget_backwards(layer_class);
 }
 
 void StepLearner::forget_selective(std::uint16_t layer_class) {
-  store_->forget_selective(layer_class, released_by(*store_));
+  store_->forget_selective(layer_class);
 }
 
 void StepLearner::forget_gaps_from(std::uint8_t step_kind, std::size_t index) {

@@ -137,49 +137,58 @@ class Builder {
   }
 
   Result<void> add_head() {
-    bool present = request_.gradients_present;
-    auto head = store_.head(request_.step_kind, present, request_.shape);
-    const bool as_asked = head.has_value();
-    if (!head) {
-      present = !present;
-      head = store_.head(request_.step_kind, present, request_.shape);
-    }
-    if (!head) {
-      return Error{
-          ErrorCode::kUnavailable,
-          "not measured yet: " + to_string(SegmentKey{SegmentKind::kHead, 0, Mode::keep(), 0})};
-    }
-    const SegmentEstimate& estimate = head->known.estimate;
-    use(estimate.identified && as_asked, head->known.fit && as_asked);
-    model_.point.step_seconds += estimate.seconds;
-    // The head was measured in steps in which some layers were not kept: what those released in it
-    // belongs to the plan, not to the head.
-    std::int64_t released = 0;
-    for (const auto& [layer, count] : head->dropped) {
-      released +=
-          count * released_in_head(store_, request_.shape, request_.gradients_present, layer);
-    }
-    model_.point.head_net_bytes = estimate.net_bytes + released;
+    bool as_asked = true;
+    const auto head = step_segment(SegmentKind::kHead, as_asked);
+    SegmentKey key{SegmentKind::kHead, 0, Mode::keep(), 0};
+    if (!head) return Error{ErrorCode::kUnavailable, "not measured yet: " + to_string(key)};
+    const SegmentEstimate& estimate = head->estimate;
+    model_.point.head_net_bytes = estimate.net_bytes;
     model_.point.head_peak_bytes = estimate.peak_bytes;
-    model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes) + released;
-    model_.upper.head_peak_bytes = std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
-    note_early_head(head->key);
+    model_.upper.head_net_bytes = std::max(estimate.net_bytes, estimate.net_upper_bytes);
+    model_.upper.head_peak_bytes = upper_peak(estimate);
+    add_until_release();
+    if (request_.gradients_present == as_asked) key.variant = SegmentKey::kGradientsPresent;
+    note_early_head(key.in_kind(request_.step_kind));
     add_return();
     return {};
   }
 
-  void note_early_head(const SegmentKey& key) {
-    const auto early = store_.predict(early_free(key), request_.shape);
+  static std::int64_t upper_peak(const SegmentEstimate& estimate) {
+    return std::max(estimate.peak_bytes, estimate.peak_upper_bytes);
+  }
+
+  // Until it is known where the layers' bytes go, they are taken to do so at the head's end.
+  void add_until_release() {
+    model_.point.until_release_peak_bytes = model_.point.head_peak_bytes;
+    model_.upper.until_release_peak_bytes = model_.upper.head_peak_bytes;
+    const auto until =
+        store_.predict(SegmentKey::until_release().in_kind(request_.step_kind), request_.shape);
+    if (!until || !until->fit) return;
+    const auto cut = [](std::int64_t bytes, std::int64_t& peak) { peak = std::min(peak, bytes); };
+    cut(until->estimate.peak_bytes, model_.point.until_release_peak_bytes);
+    cut(upper_peak(until->estimate), model_.upper.until_release_peak_bytes);
+  }
+
+  // Less where the layer before lets go of its output in time; more where what nobody reads is
+  // still there.
+  void note_early_head(const SegmentKey& head) {
+    const auto early = store_.predict(early_free(head), request_.shape);
     if (!early) return;
-    const auto take = [](StepCosts& costs, std::int64_t early_bytes) {
-      // More where what nobody reads is still there.
-      costs.head_behind_holder_bytes =
-          std::max<std::int64_t>(0, costs.head_peak_bytes - early_bytes);
-      costs.head_peak_bytes = early_bytes;
+    const SegmentKey until = SegmentKey::until_release().in_kind(request_.step_kind);
+    const auto early_until = store_.predict(early_free(until), request_.shape);
+    const auto take = [](std::int64_t& peak, std::int64_t early_bytes) {
+      return std::max<std::int64_t>(0, std::exchange(peak, early_bytes) - early_bytes);
     };
-    const SegmentEstimate& estimate = early->estimate;
-    take(model_.point, estimate.peak_bytes);
-    take(model_.upper, std::max(estimate.peak_bytes, estimate.peak_upper_bytes));
+    const auto take_both = [&](StepCosts& costs, std::int64_t whole, std::int64_t part) {
+      const std::int64_t of_whole = take(costs.head_peak_bytes, whole);
+      const std::int64_t of_part = take(costs.until_release_peak_bytes, std::min(part, whole));
+      costs.head_behind_holder_bytes = std::max(of_whole, of_part);
+    };
+    const bool is_told = early_until && early_until->fit;
+    take_both(model_.point, early->estimate.peak_bytes,
+              is_told ? early_until->estimate.peak_bytes : model_.point.until_release_peak_bytes);
+    take_both(model_.upper, upper_peak(early->estimate),
+              is_told ? upper_peak(early_until->estimate) : model_.upper.until_release_peak_bytes);
   }
 
   // Until it is known where the forward returns, it is taken to do so at the head's end.

@@ -22,6 +22,8 @@ std::string to_string(SegmentKind kind) {
       return "recompute";
     case SegmentKind::kHeldOutput:
       return "held-output";
+    case SegmentKind::kReleased:
+      return "released";
   }
   return "unknown";
 }

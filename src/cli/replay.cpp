@@ -136,7 +136,7 @@ class Segments {
 
   std::vector<SegmentObservation> build() {
     forward();
-    add({SegmentKind::kHead, 0, Mode::keep(), 0}, -1, costs_.head_net_bytes - released(),
+    add({SegmentKind::kHead, 0, Mode::keep(), 0}, -1, costs_.head_net_bytes,
         costs_.head_peak_bytes);
     backward();
     add({SegmentKind::kEpilogue, 0, Mode::keep(), 0}, -1, costs_.epilogue_net_bytes,
@@ -150,10 +150,11 @@ class Segments {
     for (std::size_t i = 0; i < choice_.size(); ++i) {
       const LayerCosts& layer = costs_.layers[i];
       const LayerModeCosts& mode = layer.modes[choice_[i]];
-      add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0}, -1,
-          layer.gap_net_bytes, layer.gap_peak_bytes);
+      add({SegmentKind::kGap, static_cast<std::uint16_t>(i), Mode::keep(), 0},
+          static_cast<std::int32_t>(i), layer.gap_net_bytes, layer.gap_peak_bytes);
       add(layer_key(SegmentKind::kForward, structure_.layers[i], mode.mode),
           static_cast<std::int32_t>(i), mode.forward_net_bytes, mode.forward_peak_bytes);
+      out_.back().released_bytes = mode.released_bytes;
     }
   }
 
@@ -172,14 +173,6 @@ class Segments {
           layer.residue_bytes + mode.released_bytes - mode.forward_net_bytes,
           mode.backward_peak_bytes);
     }
-  }
-
-  [[nodiscard]] std::int64_t released() const {
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < choice_.size(); ++i) {
-      sum += costs_.layers[i].modes[choice_[i]].released_bytes;
-    }
-    return sum;
   }
 
   void add(SegmentKey key, std::int32_t layer, std::int64_t net, std::int64_t peak) {

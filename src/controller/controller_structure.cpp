@@ -126,10 +126,9 @@ void ControllerImpl::learn_first_apart(const StepOutcome& outcome) {
 
 void ControllerImpl::on_structure(const StepStructure& told) {
   latest_ = told;
-  constexpr std::size_t kMostLayers = SegmentKey::kPlacesOfKind - 2;  // see SegmentKey::until_next
-  if (told.layers.size() > kMostLayers) {
+  if (told.layers.size() > SegmentKey::kMostLayers) {
     stand_down("a step of " + std::to_string(told.layers.size()) +
-               " layer calls, expected at most " + std::to_string(kMostLayers));
+               " layer calls, expected at most " + std::to_string(SegmentKey::kMostLayers));
     return;
   }
   StepStructure structure = told;
@@ -219,7 +218,7 @@ StepOutcome ControllerImpl::placed(StepOutcome outcome) const {
       item.layer = static_cast<std::int32_t>(place(static_cast<std::size_t>(item.layer)));
     }
     const bool epilogue = item.key.kind == SegmentKind::kEpilogue && item.key.place() > 0;
-    if (item.key.place() == SegmentKey::until_next().place()) continue;
+    if (item.key.place() > SegmentKey::kMostLayers) continue;
     if (item.key.kind == SegmentKind::kGap || epilogue) {
       const std::size_t at = place(item.key.place());
       item.key.layer_class = static_cast<std::uint16_t>(at);

@@ -54,7 +54,8 @@ Json cached_plan_json(const CachedPlan& cached) {
 // A quantity of a layer segment is named after its class, where that has a name.
 Json class_name(const SegmentKey& key, const StepStructure& structure) {
   const bool of_layer = key.kind == SegmentKind::kForward || key.kind == SegmentKind::kBackward ||
-                        key.kind == SegmentKind::kRecompute || key.kind == SegmentKind::kHeldOutput;
+                        key.kind == SegmentKind::kRecompute ||
+                        key.kind == SegmentKind::kHeldOutput || key.kind == SegmentKind::kReleased;
   if (!of_layer || key.layer_class >= structure.class_names.size()) return {};
   return structure.class_names[key.layer_class];
 }

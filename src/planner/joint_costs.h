@@ -39,6 +39,10 @@ inline std::int64_t backward_peak_bytes(const LayerModeCosts& mode, bool behind_
 inline std::int64_t head_peak_bytes(const StepCosts& costs, bool behind_holder) {
   return saturating_add(costs.head_peak_bytes, behind_holder ? costs.head_behind_holder_bytes : 0);
 }
+inline std::int64_t until_release_peak_bytes(const StepCosts& costs, bool behind_holder) {
+  return saturating_add(costs.until_release_peak_bytes,
+                        behind_holder ? costs.head_behind_holder_bytes : 0);
+}
 // Whether the layer before `layer` holds its output in some mode: what is planned for where its
 // mode is not known.
 inline bool may_hold(const StepCosts& costs, std::size_t layer) {

@@ -91,8 +91,10 @@ StepPeaks step_peaks(const StepCosts& costs, std::span<const std::uint8_t> choic
   const auto holds = [&](std::size_t layer) {  // the one before `layer`
     return layer > 0 && costs.layers[layer - 1].modes[choice[layer - 1]].holds_output;
   };
+  bytes.visit(planner::until_release_peak_bytes(costs, holds(choice.size())));
+  bytes.add(-released);
   bytes.visit(planner::head_peak_bytes(costs, holds(choice.size())));
-  bytes.add(saturating_subtract(costs.head_net_bytes, released));
+  bytes.add(costs.head_net_bytes);
   for (std::size_t last = choice.size(); last-- > 0;) {
     std::size_t first = last;
     while (is_joined(costs, choice, joined, first)) --first;
@@ -133,7 +135,7 @@ double step_extra_seconds(const StepCosts& costs, std::span<const std::uint8_t> 
 // With k = forward_net - released, g = gap_net and S_i = sum over j <= i of (g_j + k_j), less g_0,
 // the live bytes of the step above g_0 are
 //   at layer i's gap        S_{i-1} + sum over j < i of released_j
-//   at the head             S_{L-1} + sum of released_j
+//   at the head             S_{L-1} + sum of released_j, and S_{L-1} behind the release
 //   at layer i's backward   S_i + head_net + sum over j > i of (g_j + residue_j)
 // (backward gives back k_j and leaves g_j live). So s_i = g_i + k_i, and all but the released
 // terms depend on earlier modes through S alone; those are bounded by their largest or their least
@@ -163,8 +165,11 @@ ChainProblem to_chain(const StepCosts& costs, ChainBound bound) {
     released_before = saturating_add(released_before, released(layer, bound));
   }
   const std::int64_t until_return = saturating_add(costs.return_peak_bytes, costs.returning_bytes);
-  const std::int64_t head = planner::head_peak_bytes(costs, holds(costs, count, bound));
-  chain.tail_bytes = saturating_add(std::max(head, until_return), released_before);
+  const bool held = holds(costs, count, bound);
+  const std::int64_t until_release = planner::until_release_peak_bytes(costs, held);
+  chain.tail_bytes =
+      std::max(planner::head_peak_bytes(costs, held),
+               saturating_add(std::max(until_release, until_return), released_before));
 
   std::int64_t later = costs.head_net_bytes;
   for (std::size_t i = count; i-- > 0;) {

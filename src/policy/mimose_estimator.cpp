@@ -15,17 +15,22 @@ double mimose_step_peak_bytes(const StepOutcome& outcome) {
   const auto measured = static_cast<double>(outcome.peak_bytes.count()) -
                         static_cast<double>(outcome.context.base_bytes.count());
   double live = 0;
+  double released = 0;          // in the head, beside its own sample
   double peak = 0;              // of the whole step, from its segments
   double peak_in_backward = 0;  // the same without the optimizer
   for (const SegmentObservation& observation : outcome.segments) {
-    // The recompute's bytes are part of its layer's backward.
-    if (observation.key.kind == SegmentKind::kRecompute) continue;
+    const SegmentKind kind = observation.key.kind;
+    // The recompute's bytes are part of its layer's backward, parts of the head of the head.
+    const bool is_part = kind == SegmentKind::kGap && observation.layer < 0;
+    if (kind == SegmentKind::kRecompute || is_part) continue;
     const double reached = live + static_cast<double>(observation.sample.peak_bytes);
     peak = std::max(peak, reached);
-    if (observation.key.kind != SegmentKind::kOptimizer) {
+    if (kind != SegmentKind::kOptimizer) {
       peak_in_backward = std::max(peak_in_backward, reached);
     }
     live += static_cast<double>(observation.sample.net_bytes);
+    released += static_cast<double>(observation.released_bytes.value_or(0));
+    if (kind == SegmentKind::kHead) live -= released;
   }
   constexpr double kAgreement = 0.01;  // relative; reserved bytes differ more, and are then used
   const bool accounted = std::abs(peak - measured) <= kAgreement * measured;

@@ -89,6 +89,11 @@ std::span<const std::int64_t> Recorder::events(std::int64_t begin, std::int64_t 
   return {events_.data() + begin, static_cast<std::size_t>(end - begin)};
 }
 
+std::span<const std::atomic<const void*>> Recorder::places(std::int64_t begin,
+                                                           std::int64_t end) const {
+  return {places_.get() + begin, static_cast<std::size_t>(end - begin)};
+}
+
 std::vector<Mark> Recorder::marks() const {
   const std::lock_guard lock(mutex_);
   return marks_;

@@ -78,6 +78,9 @@ class Recorder {
     return count_.load() > static_cast<std::int64_t>(events_.size());
   }
   [[nodiscard]] std::span<const std::int64_t> events(std::int64_t begin, std::int64_t end) const;
+  // Where each of these events' memory lies, or lay.
+  [[nodiscard]] std::span<const std::atomic<const void*>> places(std::int64_t begin,
+                                                                 std::int64_t end) const;
   [[nodiscard]] std::vector<Mark> marks() const;
 
  private:

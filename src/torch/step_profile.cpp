@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "torch/head_release.h"
+
 namespace pudica::hooks {
 namespace {
 
@@ -18,8 +20,7 @@ void set_sums(SegmentSample& sample) {
   }
 }
 
-// Bytes moved into a segment, at its begin and its end.
-struct Moved {
+struct Moved {  // into a segment, bytes at its begin and its end
   std::int64_t first = 0;
   std::int64_t last = 0;
 };
@@ -245,9 +246,7 @@ class ProfileBuilder {
     const std::int64_t held = -calls_[i].held_output_bytes;
     if (at.border == nullptr) {
       if (calls_[i].joined) return;
-      add_head(next, held);
-      add_behind_holder(head_begin_, calls_[i], 0);
-      tell_both_ways(unread_, head_begin_, next);
+      add_head(next, calls_[i]);
     } else if (at.input_border == nullptr) {
       if (finish_layer(at.lowest, *at.border, next, held)) {
         add_behind_holder(*at.border, calls_[i], calls_[at.lowest].held_output_bytes != 0 ? 1 : 0);
@@ -297,14 +296,29 @@ class ProfileBuilder {
     return handover;
   }
 
-  void add_head(const Mark& border, std::int64_t last) {
-    Mark returned = head_begin_;  // its time is the head's
+  void add_head(const Mark& border, const RecordedCall& last_call) {
+    const ReleasedInHead released =
+        released_in_head(recorder_, marks_, calls_, head_begin_.event, border.event);
+    tell_forwards(released, calls_, observations_);
+    Mark end = head_begin_;  // the time of a part is the head's
+    const auto add_part = [&](const SegmentKey& key, const Mark& until, const Moved& moved = {}) {
+      add(key, -1, head_begin_, until, moved);
+      take_out(released, head_begin_.event, observations_.back().sample.deltas);
+      set_sums(observations_.back().sample);
+    };
     if (recorder_.returned() >= last_return_ && recorder_.returned() <= border.event) {
-      returned.event = std::max(returned.event, recorder_.returned());
-      add(SegmentKey::until_return(calls_.size()), -1, head_begin_, returned);
-      tell_both_ways(unread_, head_begin_, returned);
+      end.event = std::max(end.event, recorder_.returned());
+      add_part(SegmentKey::until_return(calls_.size()), end);
+      tell_both_ways(unread_, head_begin_, end);
     }
-    add(step_key(SegmentKind::kHead), -1, head_begin_, border, {0, last});
+    add_part(step_key(SegmentKind::kHead), border, {0, -last_call.held_output_bytes});
+    add_behind_holder(head_begin_, last_call, 0);
+    tell_both_ways(unread_, head_begin_, border);
+    if (released.events.empty()) return;
+    end.event = released.events.back() + 1;
+    add_part(SegmentKey::until_release(), end);
+    add_behind_holder(head_begin_, last_call, 0);
+    tell_both_ways(unread_, head_begin_, end);
   }
 
   // Of what several layers read, what was freed between these marks: taken out of the last layer's

@@ -70,9 +70,11 @@ struct StepProfile {
 // earlier, while the backward before its own is under way, that backward is told as it would have
 // been otherwise as well. What it made and nobody reads (attention's weights, in a variable until
 // the next layer returns) and it does not hold itself is taken to be freed at its end, and what
-// runs until then is told both ways. Forward segments are given whenever the forward is complete;
-// head, backward and the rest only if the borders came in the order of a chain (last layer first).
-// Empty if the recorder overflowed.
+// runs until then is told both ways. What a layer made beside what it hands on and the head frees
+// (autocast's casts of weights, which a kept layer's backward waits for) is told as the layer's,
+// and left out of the head: that is the same whatever was recomputed before it. Forward segments
+// are given whenever the forward is complete; head, backward and the rest only if the borders came
+// in the order of a chain (last layer first). Empty if the recorder overflowed.
 StepProfile build_profile(const Recorder& recorder, const RecordedStep& step);
 
 }  // namespace pudica::hooks

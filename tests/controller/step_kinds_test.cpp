@@ -336,10 +336,10 @@ TEST(StepKinds, AStepOfMoreLayersThanCanBeToldApartIsNotPlanned) {
   const auto controller = make_controller({});
   StepStructure structure;
   structure.class_names = {"expert"};
-  structure.layers.resize(SegmentKey::kPlacesOfKind - 1);
+  structure.layers.resize(SegmentKey::kMostLayers + 1);
   controller->on_structure(structure);
   EXPECT_EQ(controller->state(), ControllerState::kStandingDown);
-  EXPECT_NE(controller->snapshot().state_reason.find("4094"), std::string::npos);
+  EXPECT_NE(controller->snapshot().state_reason.find("4093"), std::string::npos);
 }
 
 }  // namespace

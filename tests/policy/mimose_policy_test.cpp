@@ -242,5 +242,23 @@ TEST(MimoseEstimator, LeavesTheOptimizersPeakOutWhereSegmentsAccountForIt) {
   EXPECT_EQ(mimose_step_peak_bytes(outcome), 800);
 }
 
+// What the head frees of layers is beside its own sample; parts of it are told as gaps of no layer.
+TEST(MimoseEstimator, TakesOffWhatTheHeadReleases) {
+  StepOutcome outcome;
+  const auto add = [&outcome](SegmentKind kind, std::int64_t net, std::int64_t peak) {
+    SegmentObservation& observation = outcome.segments.emplace_back();
+    observation.key.kind = kind;
+    observation.sample.net_bytes = net;
+    observation.sample.peak_bytes = peak;
+    return &observation;
+  };
+  add(SegmentKind::kForward, 100, 100)->released_bytes = 40;
+  add(SegmentKind::kGap, 50, 50);
+  add(SegmentKind::kHead, 10, 20);
+  add(SegmentKind::kBackward, -70, 80);
+  outcome.peak_bytes = Bytes(150);
+  EXPECT_EQ(mimose_step_peak_bytes(outcome), 150) << "100 - 40 + 10 + 80";
+}
+
 }  // namespace
 }  // namespace pudica

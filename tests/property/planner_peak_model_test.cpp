@@ -33,6 +33,7 @@ StepCosts random_costs(Random& random, Released released) {
   }
   costs.head_net_bytes = pick(random, -3000, 1000);
   costs.head_peak_bytes = pick(random, -100, 3000);
+  costs.until_release_peak_bytes = pick(random, -100, 3000);
   costs.epilogue_net_bytes = pick(random, -500, 500);
   costs.epilogue_peak_bytes = pick(random, -100, 4000);
   costs.optimizer_peak_bytes = pick(random, -100, 6000);

@@ -25,7 +25,7 @@ class SimulatedHeap {
   int allocate(std::int64_t bytes) {
     live_ += bytes;
     peak_ = std::max(peak_, live_ + returning_);
-    segment_peak_ = std::max(segment_peak_, live_);
+    segment_peak_ = std::max(segment_peak_, live_ + apart_);
     tensors_[++last_] = bytes;
     return last_;
   }
@@ -33,14 +33,20 @@ class SimulatedHeap {
     live_ -= tensors_.at(tensor);
     tensors_.erase(tensor);
   }
+  // The same, but the segment under way is told as if it had stayed.
+  void release_apart(int tensor) {
+    apart_ += tensors_.at(tensor);
+    release(tensor);
+  }
   // A tensor that was there before the step.
   void release_old(std::int64_t bytes) { live_ -= bytes; }
   // Live on top of all that until it is set to 0, and in no segment.
   void set_returning(std::int64_t bytes) { returning_ = bytes; }
 
   Segment end_segment() {
-    const Segment segment{live_ - start_, segment_peak_ - start_};
+    const Segment segment{live_ + apart_ - start_, segment_peak_ - start_};
     start_ = live_;
+    apart_ = 0;
     segment_peak_ = live_;
     return segment;
   }
@@ -55,6 +61,7 @@ class SimulatedHeap {
   std::int64_t live_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t start_ = 0;
+  std::int64_t apart_ = 0;
   std::int64_t segment_peak_ = 0;
   std::int64_t returning_ = 0;
 };
@@ -90,6 +97,7 @@ struct SimulatedModel {
   std::vector<SimulatedLayer> layers;
   std::int64_t head_logits = 0;
   std::int64_t head_kept = 0;      // lives until the epilogue
+  bool frees_casts_early = false;  // in the head, before the gradient of the logits is made
   std::int64_t returning = 0;      // logits of the last step, held until there are new ones
   std::int64_t old_gradients = 0;  // of the last step, freed between forward and backward
   std::int64_t epilogue_workspace = 0;
@@ -106,6 +114,7 @@ struct SimulatedStep {
   std::vector<Layer> layers;
   SimulatedHeap::Segment head, epilogue, optimizer;
   std::int64_t return_peak_bytes = 0;  // of the head until what returns is gone
+  std::int64_t until_release_peak_bytes = 0;
   std::int64_t peak_bytes = 0;
 };
 
@@ -173,19 +182,24 @@ class StepSimulator {
     step_.return_peak_bytes = heap_.segment_peak();
     heap_.set_returning(0);
     head_kept_ = heap_.allocate(model_.head_kept);
+    if (model_.frees_casts_early) release_casts();
     const int logits_gradient = heap_.allocate(model_.head_logits);
     heap_.release(logits);
     heap_.release_old(model_.old_gradients);
     gradient_ = heap_.allocate(model_.layers.back().operators.back().gradient);
     heap_.release(logits_gradient);
-    // Last, so that the head's own peak is the same in every plan, as the model has it.
+    if (!model_.frees_casts_early) release_casts();
+    step_.head = heap_.end_segment();
+  }
+
+  void release_casts() {
+    step_.until_release_peak_bytes = heap_.segment_peak();
     for (std::size_t i = 0; i < casts_.size(); ++i) {
       for (const int cast : casts_[i]) {
         step_.layers[i].released_bytes += heap_.bytes_of(cast);
-        heap_.release(cast);
+        heap_.release_apart(cast);
       }
     }
-    step_.head = heap_.end_segment();
   }
 
   void recompute(std::size_t i) {
@@ -275,10 +289,8 @@ inline StepCosts measure_costs(const SimulatedModel& model) {
       choice.push_back(static_cast<std::uint8_t>(m % layer.modes.size()));
     }
     const SimulatedStep step = simulator.run(choice);
-    std::int64_t released = 0;
     for (std::size_t i = 0; i < model.layers.size(); ++i) {
       const SimulatedStep::Layer& seen = step.layers[i];
-      released += seen.released_bytes;
       if (m >= model.layers[i].modes.size()) continue;
       LayerCosts& layer = costs.layers[i];
       layer.gap_net_bytes = seen.gap.net_bytes;
@@ -298,8 +310,9 @@ inline StepCosts measure_costs(const SimulatedModel& model) {
       mode.backward_peak_bytes = seen.backward.peak_bytes;
       mode.extra_seconds = static_cast<double>(m);
     }
-    costs.head_net_bytes = step.head.net_bytes + released;
+    costs.head_net_bytes = step.head.net_bytes;
     costs.head_peak_bytes = step.head.peak_bytes;
+    costs.until_release_peak_bytes = step.until_release_peak_bytes;
     costs.returning_bytes = model.returning;
     costs.return_peak_bytes = step.return_peak_bytes;
     costs.epilogue_net_bytes = step.epilogue.net_bytes;
@@ -362,6 +375,7 @@ inline SimulatedModel random_model(std::mt19937_64& random, std::size_t most_lay
   model.epilogue_gradient = sometimes(5000);
   model.optimizer_workspace = sometimes(40000);
   model.returning = sometimes(30000);
+  model.frees_casts_early = pick(0, 1) == 1;
   return model;
 }
 

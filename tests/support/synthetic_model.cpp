@@ -208,8 +208,7 @@ SyntheticModel::Deltas SyntheticModel::backward(const ShapeKey& shape, int layer
   return out;
 }
 
-SyntheticModel::Deltas SyntheticModel::head(const ShapeKey& shape, bool gradients,
-                                            int full_layers) const {
+SyntheticModel::Deltas SyntheticModel::head(const ShapeKey& shape, bool gradients) const {
   const int last = layer_count() - 1;
   const std::int64_t u = unit(shape, last);
   const std::int64_t logits = u / spec_.width * spec_.vocabulary;
@@ -218,7 +217,6 @@ SyntheticModel::Deltas SyntheticModel::head(const ShapeKey& shape, bool gradient
   if (spec_.holds_outputs) out.insert(out.begin(), logits);
   if (gradients) out.push_back(-weights);
   append(out, {u, -logits});
-  for (int i = 0; i < full_layers && spec_.cast_bytes > 0; ++i) out.push_back(-spec_.cast_bytes);
   return out;
 }
 
@@ -307,6 +305,11 @@ void SyntheticModel::play_head(const Deltas& deltas, std::uint8_t variant, Run& 
     run.live -= deltas.front() + std::exchange(returning_bytes_, deltas.front());
   }
   run.play({SegmentKind::kHead, 0, Mode::keep(), variant}, -1, deltas, 1e-4, -1);
+  run.live -= std::ranges::count(run.frames, Mode::full(), &Frame::mode) * spec_.cast_bytes;
+  for (SegmentObservation& item : run.outcome.segments) {
+    if (item.key.kind != SegmentKind::kForward) continue;
+    item.released_bytes = item.key.mode == Mode::full() ? spec_.cast_bytes : 0;
+  }
 }
 
 StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& decision) {
@@ -322,8 +325,6 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
   const StepStructure layers = structure();
   const Plan& plan = *decision.plan;
   run.frames = frames_of(shape, plan);
-  const auto full_layers =
-      static_cast<int>(std::ranges::count(run.frames, Mode::full(), &Frame::mode));
   for (int i = 0; i < layer_count(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     const auto [layer_class, variant, apart] = layers.layers[at];
@@ -337,7 +338,7 @@ StepOutcome SyntheticModel::run(const StepContext& context, const StepDecision& 
     run.frames[at].began = true;
     if (run.frames[at].joined) run.live -= unit(shape, i - 1);
   }
-  play_head(head(shape, gradients, full_layers), present, run);
+  play_head(head(shape, gradients), present, run);
   for (int i = layer_count() - 1; i >= 0; --i) {
     const auto [layer_class, variant, apart] = layers.layers[static_cast<std::size_t>(i)];
     Frame& frame = run.frames[static_cast<std::size_t>(i)];
@@ -435,9 +436,9 @@ StepCosts SyntheticModel::true_costs(const ShapeKey& shape, bool gradients_prese
     }
     costs.layers.push_back(std::move(layer));
   }
-  const Deltas top = head(shape, gradients_present, 0);
+  const Deltas top = head(shape, gradients_present);
   costs.head_net_bytes = net_of(top);
-  costs.head_peak_bytes = peak_of(top);
+  costs.head_peak_bytes = costs.until_release_peak_bytes = peak_of(top);
   if (spec_.holds_outputs) costs.return_peak_bytes = top.front();
   const Deltas end = epilogue(shape, gradients_present);
   costs.epilogue_net_bytes = net_of(end);

@@ -83,7 +83,7 @@ class SyntheticModel {
   [[nodiscard]] Deltas joint_backward(const ShapeKey& shape, int layer, const Run& run,
                                       bool gradients) const;
   void tell_peak_and_times(const StepDecision& decision, Run& run);
-  [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients, int full_layers) const;
+  [[nodiscard]] Deltas head(const ShapeKey& shape, bool gradients) const;
   void play_head(const Deltas& deltas, std::uint8_t variant, Run& run);
   [[nodiscard]] Deltas epilogue(const ShapeKey& shape, bool gradients) const;
   [[nodiscard]] Deltas optimizer(const ShapeKey& shape, bool steps, bool first) const;

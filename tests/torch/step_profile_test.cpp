@@ -95,5 +95,96 @@ TEST_F(UnreadTest, OfARevokedLayerStaysWhereItWasMeasured) {
   EXPECT_EQ(gap->sample.net_bytes, -kWeights);
 }
 
+// Two layers that make an output of 10 and a cast of 7 or 8 bytes, which the head frees before and
+// behind what it makes itself; the last one's output as well.
+class ReleasedTest : public ::testing::Test {
+ protected:
+  ReleasedTest() : recorder_(64) {
+    step_.calls.resize(2);
+    for (RecordedCall& call : step_.calls) call.mode = Mode::full();
+    recorder_.mark(MarkKind::kStepBegin, -1);
+    for (const std::int32_t layer : {0, 1}) {
+      recorder_.mark(MarkKind::kForwardBegin, layer);
+      event(10, layer);
+      event(7 + layer, 10 + layer);
+      event(2, 20);
+      event(-2, 20);
+      recorder_.mark(MarkKind::kForwardEnd, layer);
+    }
+    event(5, 20);  // where a layer had something before
+    event(-7, 10);
+    event(30, 10);
+    event(-8, 11);
+    event(40, 21);
+    step_.calls[1].early_frees = {events_};
+    event(-10, 1);
+    event(-30, 10);
+    event(-5, 20);
+    for (const std::int32_t layer : {1, 0}) recorder_.mark(MarkKind::kBorder, layer);
+    recorder_.mark(MarkKind::kBackwardEnd, -1);
+    recorder_.mark(MarkKind::kStepEnd, -1);
+  }
+
+  void event(std::int64_t bytes, std::size_t place) {
+    recorder_.event(bytes, places_.data() + place);
+    ++events_;
+  }
+
+  static const SegmentObservation* find(const StepProfile& profile, const SegmentKey& key,
+                                        std::int32_t layer) {
+    const auto found = std::ranges::find_if(profile.observations, [&](const auto& item) {
+      return item.key == key && item.layer == layer;
+    });
+    return found == profile.observations.end() ? nullptr : &*found;
+  }
+
+  const SegmentKey head_{SegmentKind::kHead, 0, Mode::keep(), 0};
+  const SegmentKey forward_{SegmentKind::kForward, 0, Mode::full(), 0};
+  std::array<char, 32> places_{};
+  Recorder recorder_;
+  RecordedStep step_;
+  std::int64_t events_ = 0;
+};
+
+TEST_F(ReleasedTest, IsTheLayersAndNotTheHeads) {
+  const StepProfile profile = build_profile(recorder_, step_);
+  const auto* head = find(profile, head_, -1);
+  ASSERT_NE(head, nullptr);
+  EXPECT_EQ(head->sample.net_bytes, 30) << "what it made, less the last layer's output";
+  EXPECT_EQ(head->sample.peak_bytes, 75);
+  for (const std::int32_t layer : {0, 1}) {
+    const auto* forward = find(profile, forward_, layer);
+    ASSERT_NE(forward, nullptr);
+    EXPECT_EQ(forward->released_bytes, 7 + layer);
+    EXPECT_EQ(forward->sample.net_bytes, 17 + layer) << "it is there until then";
+  }
+  const auto* until = find(profile, SegmentKey::until_release(), -1);
+  ASSERT_NE(until, nullptr);
+  EXPECT_EQ(until->sample.net_bytes, 35) << "up to the last of it";
+  EXPECT_EQ(until->sample.peak_bytes, 35);
+}
+
+TEST_F(ReleasedTest, IsNotToldOfALayerThatWasRevoked) {
+  step_.calls[0].disturbed = true;
+  const StepProfile profile = build_profile(recorder_, step_);
+  EXPECT_FALSE(find(profile, forward_, 0)->released_bytes);
+  EXPECT_EQ(find(profile, forward_, 1)->released_bytes, 8);
+  EXPECT_EQ(find(profile, head_, -1)->sample.net_bytes, 30) << "the head is what it was";
+}
+
+TEST_F(ReleasedTest, IsNotKnownWhereTheBackwardIsToCome) {
+  step_.waits = true;
+  step_.calls.resize(1);
+  Recorder one(64);
+  one.mark(MarkKind::kStepBegin, -1);
+  one.mark(MarkKind::kForwardBegin, 0);
+  one.event(10, places_.data());
+  one.mark(MarkKind::kForwardEnd, 0);
+  one.mark(MarkKind::kStepEnd, -1);
+  const StepProfile profile = build_profile(one, step_);
+  ASSERT_NE(find(profile, forward_, 0), nullptr);
+  EXPECT_FALSE(find(profile, forward_, 0)->released_bytes);
+}
+
 }  // namespace
 }  // namespace pudica::hooks

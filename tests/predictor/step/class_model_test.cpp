@@ -49,7 +49,7 @@ void teach(SegmentStore& store, const ShapeKey& shape, Mode mode, std::uint8_t v
            aside),
       call(SegmentKind::kBackward, mode, variant,
            kept ? std::vector{kGradients, -first, -second} : std::vector{kGradients, -output}, 0)};
-  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+  store.observe(outcome, 0);
 }
 
 SegmentStore empty_store() {
@@ -107,7 +107,7 @@ void teach_tiled(SegmentStore& store, const ShapeKey& shape, std::uint8_t varian
   outcome.segments = {call(SegmentKind::kForward, Mode::keep(), variant, {held(shape)}, 0),
                       call(SegmentKind::kBackward, Mode::keep(), variant,
                            {kGradients, tiles, -tiles, left - held(shape)}, 0)};
-  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+  store.observe(outcome, 0);
 }
 
 // Backward sizes that follow no form; what the layer leaves is `left` beside its gradients.
@@ -119,7 +119,7 @@ void teach_formless(SegmentStore& store, const ShapeKey& shape, std::int64_t lef
       call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0),
       call(SegmentKind::kBackward, Mode::keep(), 0,
            {kGradients, 8 * odd, left - held(shape) - 3 * odd, -5 * odd}, odd % 8192)};
-  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+  store.observe(outcome, 0);
 }
 
 // Four logs of two kinds tell no form of the backward's sizes; that of the forward does, and what
@@ -149,7 +149,7 @@ TEST(ClassModel, WhatIsLeftIsNotKnownInADirectionThatWasNotSeen) {
     StepOutcome outcome;
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0)};
-    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+    store.observe(outcome, 0);
   }
   const auto open = [&](const ShapeKey& asked) {
     const ClassQuery query{asked, 0, false, false};
@@ -245,7 +245,6 @@ TEST(ClassModel, AKeptLayerReleasesNothing) {
   ASSERT_TRUE(layer && layer->point.modes.size() == 2);
   EXPECT_EQ(layer->point.residue_bytes, kGradients);
   EXPECT_EQ(layer->point.modes[0].released_bytes, 0);
-  EXPECT_EQ(released_in_head(store, request.shape, false, {0, 0, Mode::keep()}), 0);
 }
 
 // Two logs of a backward that follow no form, and more forwards (layers were revoked): what the
@@ -256,7 +255,7 @@ TEST(ClassModel, WhatIsLeftBehindTwoLinesIsWhatWasMeasured) {
     StepOutcome outcome;
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0)};
-    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+    store.observe(outcome, 0);
   }
   teach_formless(store, kShapes[0], 0);
   teach_formless(store, kShapes[2], 0);
@@ -298,7 +297,7 @@ TEST(ClassModel, WhatIsKeptAndWhatIsRecomputedMayBeTwoVariants) {
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, Mode::keep(), 0, {held(shape)}, 0),
                         call(SegmentKind::kRecompute, Mode::full(), 0, {held(shape) / 2}, 0)};
-    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+    store.observe(outcome, 0);
   }
   teach(store, kShapes[0], Mode::full(), 0, 0);
   teach(store, kShapes[0], Mode::keep(), last, 0);
@@ -338,7 +337,7 @@ TEST(ClassModel, WhatKeptCallsLeaveIsNotReadOffRecomputedOnes) {
     if (!kept) {
       outcome.segments.push_back(call(SegmentKind::kRecompute, mode, 0, {first, second}, 0));
     }
-    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+    store.observe(outcome, 0);
   };
   for (const ShapeKey& shape : kShapes) ran(shape, Mode::full());
   for (const ShapeKey& shape : {ShapeKey{8, 100, 60}, ShapeKey{6, 210, 90}}) {
@@ -349,6 +348,33 @@ TEST(ClassModel, WhatKeptCallsLeaveIsNotReadOffRecomputedOnes) {
   const auto keep = classes.exact(Mode::keep(), 0);
   ASSERT_TRUE(keep && keep->fit);
   EXPECT_EQ(keep->remaining_bytes(), kGradients);
+  EXPECT_EQ(classes.residue(0), kGradients);
+}
+
+// Read off recomputed calls: what the head freed of those is none of it, what it frees of a kept
+// one is.
+TEST(ClassModel, AKeptBackwardReadOffRecomputedCallsLeavesWhatTheHeadFreesOfItsOwn) {
+  SegmentStore store = empty_store();
+  constexpr std::int64_t kCasts = 3000;
+  constexpr std::int64_t kBiases = 200;
+  for (const ShapeKey& shape : kShapes) {
+    StepOutcome outcome;
+    outcome.context.shape = shape;
+    outcome.segments = {
+        call(SegmentKind::kForward, Mode::full(), 0, {kCasts}, 0),
+        call(SegmentKind::kBackward, Mode::full(), 0, {held(shape), kGradients, -held(shape)}, 0),
+        call(SegmentKind::kRecompute, Mode::full(), 0, {held(shape)}, 0),
+        call(SegmentKind::kForward, Mode::keep(), 0, {kBiases, held(shape)}, 0)};
+    outcome.segments[0].released_bytes = kCasts;
+    outcome.segments[3].released_bytes = kBiases;
+    store.observe(outcome, 0);
+  }
+  const ClassQuery query{kAsked, 0, false, false};
+  const ClassModel classes(store, query);
+  const auto keep = classes.best(Mode::keep(), 0);
+  ASSERT_TRUE(keep && keep->fit);
+  EXPECT_EQ(keep->remaining_bytes(), kGradients + kBiases);
+  EXPECT_EQ(classes.released(Mode::keep(), *keep, kGradients), kBiases);
   EXPECT_EQ(classes.residue(0), kGradients);
 }
 
@@ -366,7 +392,7 @@ TEST(ClassModel, NothingIsReleasedByAModeThatIsNotKnownThere) {
     outcome.context.shape = shape;
     outcome.segments = {call(SegmentKind::kForward, mode, variant, {left}, 0),
                         call(SegmentKind::kBackward, mode, variant, {behind}, 0)};
-    store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return 0; });
+    store.observe(outcome, 0);
   };
   for (const Mode mode : {Mode::keep(), Mode::full()}) {
     ran(once, mode, 0);
@@ -376,8 +402,12 @@ TEST(ClassModel, NothingIsReleasedByAModeThatIsNotKnownThere) {
   const ClassQuery query{asked, 0, false, false};
   EXPECT_EQ(ClassModel(store, query).residue(0), kGradients);
   ran(once, Mode::selective(1), 0);
-  EXPECT_EQ(released_in_head(store, once, false, {0, 0, Mode::selective(1)}), kCasts);
-  EXPECT_EQ(released_in_head(store, asked, false, {0, 0, Mode::selective(1)}), 0);
+  const auto released_at = [&](const ShapeKey& shape) {
+    const ClassQuery there{shape, 0, false, false};
+    const ClassModel model(store, there);
+    return model.released(Mode::selective(1), *model.best(Mode::selective(1), 0), kGradients);
+  };
+  EXPECT_EQ(released_at(once), kCasts);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void teach(SegmentStore& store, const ShapeKey& shape, double growth) {
   add(SegmentKind::kForward, Mode::full(), 1000, 8800);
   add(SegmentKind::kBackward, Mode::full(), -1000, 8400);
   add(SegmentKind::kHead, Mode::keep(), 10, 40);
-  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return std::int64_t{0}; });
+  store.observe(outcome, 0);
   store.settle({shape, Bytes(0), Bytes(0), false});
 }
 

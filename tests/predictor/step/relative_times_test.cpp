@@ -86,7 +86,7 @@ TEST(RelativeTimes, AForwardThatCopiesOutIsNoMeasureOfOne) {
   outcome.segments = {segment(SegmentKind::kForward, Mode::keep(), 0, 1e-3),
                       segment(SegmentKind::kForward, Mode::offload(), 1, 4e-3),
                       segment(SegmentKind::kRecompute, Mode::offload(), 1, 5e-3)};
-  store.observe(outcome, 0, [](const ShapeKey&, bool, const LayerRun&) { return std::int64_t{0}; });
+  store.observe(outcome, 0);
   EXPECT_NEAR(store.predict(kForward, {8, 64})->estimate.seconds, 1e-3, 1e-6);
   store.observe_times({8, 64}, {{0, 2e-3}}, {});  // the machine is half as fast in another step
   const double forward = store.predict(kForward, {8, 64})->estimate.seconds;

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "planner/saturating.h"
+
 namespace pudica {
 namespace {
 
@@ -257,9 +259,26 @@ BuiltPlan build_plan(Planner& planner, const StepCosts& costs, const PlanRequest
   return built;
 }
 
+namespace {
+
+StepCosts without_what_is_beside(StepCosts costs) {
+  costs.head_peak_bytes = costs.until_release_peak_bytes = costs.return_peak_bytes = 0;
+  costs.head_behind_holder_bytes = costs.epilogue_peak_bytes = costs.optimizer_peak_bytes = 0;
+  return costs;
+}
+
+}  // namespace
+
 void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
              const PlanRequest& request, const LikelyPeak& peak_of) {
   if (built.layers_fit) return;
+  // What a plan is worse by if the highest point is as told, and if it was a wrong prediction of
+  // what lies beside the layers, where no plan changes much.
+  const StepCosts layers = without_what_is_beside(likely);
+  const auto regret_of = [&](const BuiltPlan& plan) {
+    return planner::saturating_add(peak_of(plan),
+                                   step_peak_bytes(layers, plan.choice, plan.plan.joined));
+  };
   Choice choice;
   for (const LayerCosts& layer : likely.layers) {
     const auto held = [](const LayerModeCosts& mode) {
@@ -276,9 +295,9 @@ void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
     ChainPlan least = floor_plan(problem.chain);
     BuiltPlan joint = built;
     take_choice(joint, costs, request, std::move(least.choice), std::move(least.joined));
-    if (peak_of(joint) < peak_of(best)) best = std::move(joint);
+    if (regret_of(joint) < regret_of(best)) best = std::move(joint);
   }
-  if (peak_of(best) <= peak_of(built)) built = std::move(best);
+  if (regret_of(best) <= regret_of(built)) built = std::move(best);
 }
 
 bool is_certain(const StepModel& model, const BuiltPlan& built) {

@@ -178,6 +178,25 @@ TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
   EXPECT_FALSE(built.plan.feasible);
 }
 
+// Joined all layers leave a little less before a head whose peak may be wrong, and need all of
+// themselves behind it.
+TEST(PlanBuilder, LayersAreNotJoinedForALittleOfAHeadThatFitsInNoPlan) {
+  const auto planner = make_planner({});
+  StepCosts costs = equal_layers(8);
+  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+    costs.layers[i].follows_previous = i > 0;
+    costs.layers[i].output_bytes = 2 * kMiB;
+    costs.layers[i].modes[1].forward_net_bytes = 2 * kMiB;
+  }
+  costs.head_peak_bytes = costs.until_release_peak_bytes = 900 * kMiB;
+  const PlanRequest request = request_for(400);
+  BuiltPlan built = build_plan(*planner, costs, request, {});
+  ASSERT_FALSE(built.plan.joined.empty()) << "the least peak";
+  tighten(built, costs, costs, request, as_reckoned(costs));
+  EXPECT_TRUE(built.plan.joined.empty());
+  EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::full()));
+}
+
 TEST(PlanBuilder, WithoutABudgetEverythingIsKept) {
   const auto planner = make_planner({});
   const BuiltPlan built = build_plan(*planner, equal_layers(3), request_for(0), {});

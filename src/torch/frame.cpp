@@ -16,6 +16,7 @@
 #include "torch/new_memory.h"
 #include "torch/registry.h"
 #include "torch/tape_dispatch.h"
+#include "torch/tensor_bytes.h"
 
 namespace pudica::hooks {
 namespace {
@@ -229,7 +230,7 @@ void Frame::finish() {
 std::size_t Frame::pack(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   Slot slot;
-  slot.bytes = static_cast<std::int64_t>(tensor.nbytes());
+  slot.bytes = bytes_of(tensor);
   slot.version = version_of(tensor);
   slot.dtype = tensor.scalar_type();
   // tensor_data() shares storage and version counter, has no grad_fn and dispatches nothing.

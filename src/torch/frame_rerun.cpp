@@ -11,6 +11,7 @@
 #include "torch/frame.h"
 #include "torch/frame_versions.h"
 #include "torch/tape_dispatch.h"
+#include "torch/tensor_bytes.h"
 
 namespace pudica::hooks {
 namespace {
@@ -71,8 +72,8 @@ std::string Frame::mismatch(std::size_t index, const at::Tensor& tensor) const {
     return "it saves more than the " + std::to_string(slots_.size()) + " tensors of the forward";
   }
   const Slot& slot = slots_[index];
-  if (slot.bytes != static_cast<std::int64_t>(tensor.nbytes())) {
-    return "saved tensor " + std::to_string(index) + " has " + std::to_string(tensor.nbytes()) +
+  if (slot.bytes != bytes_of(tensor)) {
+    return "saved tensor " + std::to_string(index) + " has " + std::to_string(bytes_of(tensor)) +
            " bytes, " + std::to_string(slot.bytes) + " in the forward";
   }
   if (slot.dtype != tensor.scalar_type()) {

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "pudica/torch.h"
+#include "torch/tensor_bytes.h"
 
 namespace pudica::hooks {
 namespace {
@@ -53,7 +54,7 @@ LayerBuffers::LayerBuffers(const std::vector<at::Tensor>& buffers, const BufferP
   std::vector<std::size_t> places(buffers.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   std::erase_if(places, [&](std::size_t i) { return !is_writable(buffers[i]); });
-  const auto bytes = [&](std::size_t i) { return static_cast<std::int64_t>(buffers[i].nbytes()); };
+  const auto bytes = [&](std::size_t i) { return bytes_of(buffers[i]); };
   std::ranges::stable_sort(places, {}, bytes);
   const at::NoGradGuard no_grad;
   std::int64_t copied = 0;

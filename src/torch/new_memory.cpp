@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -101,7 +102,36 @@ PatternGuard::PatternGuard(MemoryPattern pattern) : before_(this_thread()) {
 
 PatternGuard::~PatternGuard() { this_thread() = before_; }
 
+namespace {
+
+// What a sparse tensor is made of; empty: nobody knows how it is made.
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
+  switch (tensor.layout()) {
+    case at::kSparse:
+      return {tensor._indices(), tensor._values()};
+    case at::kSparseCsr:
+    case at::kSparseBsr:
+      return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
+    case at::kSparseCsc:
+    case at::kSparseBsc:
+      return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
+    default:
+      return {};
+  }
+}
+
+bool same_parts(const at::Tensor& left, const at::Tensor& right) {
+  if (left.layout() != right.layout() || left.sizes() != right.sizes()) return false;
+  const std::vector<at::Tensor> own = parts_of(left);
+  return !own.empty() && std::ranges::equal(own, parts_of(right), same_bits);
+}
+
+}  // namespace
+
 bool same_bits(const at::Tensor& left, const at::Tensor& right) {
+  if (left.layout() != at::kStrided || right.layout() != at::kStrided) {
+    return same_parts(left, right);
+  }
   if (left.sizes() != right.sizes() || left.element_size() > kLargestElement) return false;
   const PatternGuard plain(MemoryPattern::kNone);
   const at::NoGradGuard no_grad;
@@ -109,6 +139,9 @@ bool same_bits(const at::Tensor& left, const at::Tensor& right) {
 }
 
 bool same_where_written(const at::Tensor& forward, const at::Tensor& again) {
+  if (forward.layout() != at::kStrided || again.layout() != at::kStrided) {
+    return same_parts(forward, again);
+  }
   if (forward.sizes() != again.sizes() || forward.element_size() > kLargestElement) return false;
   const PatternGuard plain(MemoryPattern::kNone);
   const at::NoGradGuard no_grad;

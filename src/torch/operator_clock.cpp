@@ -13,6 +13,7 @@
 #include <ATen/record_function.h>
 
 #include "pudica/torch.h"
+#include "torch/tensor_bytes.h"
 
 namespace pudica::hooks {
 namespace {
@@ -144,7 +145,7 @@ OperatorLoad load_of(std::string_view name, c10::ArrayRef<const c10::IValue> arg
   OperatorLoad load;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor* const tensor = tensor_at(arguments, i);
-    if (tensor != nullptr) load.bytes += static_cast<double>(tensor->nbytes());
+    if (tensor != nullptr) load.bytes += static_cast<double>(bytes_of(*tensor));
   }
   load.flops = flops_of(without_namespace(name), arguments);
   return load;

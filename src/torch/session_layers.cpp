@@ -11,16 +11,15 @@
 #include "torch/gradient_source.h"
 #include "torch/session.h"
 #include "torch/tape_dispatch.h"
+#include "torch/tensor_bytes.h"
 
 namespace pudica::hooks {
 namespace {
 
-std::int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+std::int64_t bytes_of_all(const std::vector<at::Tensor>& tensors) {
   std::int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined() && tensor.has_storage()) {
-      bytes += static_cast<std::int64_t>(tensor.nbytes());
-    }
+    if (tensor.defined() && tensor.has_storage()) bytes += bytes_of(tensor);
   }
   return bytes;
 }
@@ -69,7 +68,11 @@ std::uint16_t Session::class_of(const std::string& name, const std::vector<at::T
     for (std::int64_t i = 0; i < input.dim(); ++i) {
       if (input.size(i) == 1) key += static_cast<char>('a' + std::min<std::int64_t>(i, 9));
     }
-    if (!input.is_contiguous()) key += 'n';
+    if (input.layout() != at::kStrided) {
+      key += c10::str(input.layout());
+    } else if (!input.is_contiguous()) {
+      key += 'n';
+    }
   }
   LayerKind& kind = kinds_[key];
   const std::size_t group = kind.sizes.group_of(step_, sizes_of(inputs, telling_inputs));
@@ -243,7 +246,7 @@ void Session::begin_call(const LayerFunction& rerun, const std::vector<at::Tenso
   const bool foreseen = is_foreseen(call.place, call.layer_class);
   called_others_ = called_others_ || !foreseen;
   course_leaves_doubt_ =
-      held_predictions_.doubts({call.layer_class, bytes_of(inputs), grown_bytes(), foreseen});
+      held_predictions_.doubts({call.layer_class, bytes_of_all(inputs), grown_bytes(), foreseen});
   // A segment needs at once what its layers need together, and cannot be taken back.
   call.joined = is_joined(call.place) && call.mode.kind == Mode::Kind::kFull && !call.apart &&
                 held_predictions_.may_join();

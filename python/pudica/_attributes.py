@@ -10,6 +10,8 @@ from typing import Any, Union
 
 from torch import nn
 
+from ._held import kind_of
+
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _LONGEST = 16  # of a list that is looked through at every call
 _ATOMS = frozenset((bool, int, float, str, type(None)))
@@ -65,7 +67,7 @@ class Choices:
     found. Keeps alive none but settled values. Any thread."""
 
     __slots__ = ("_attributes", "_is_settled", "_kinds", "_many", "_others", "_readers", "_settled",
-                 "training")
+                 "held", "training")
 
     def __init__(self, owns: Sequence[Own]) -> None:
         names = [sorted(own.keys() - OF_EVERY_MODULE) for own in owns]
@@ -82,6 +84,14 @@ class Choices:
             place
             for place, (own, these) in enumerate(zip(owns, names))
             if not all(_is_settled(own[name]) for name in these)
+        ]
+        # Where and under which names those are that are no plain values.
+        self.held = [
+            (place, name, kind_of(value))
+            for place in self._others
+            if isinstance(own := owns[place], dict)
+            for name in names[place]
+            if type(value := own[name]) not in _SIMPLE and not _is_settled(value)
         ]
         self._attributes = [_plain(own) for own in owns]
         for place in self._others:

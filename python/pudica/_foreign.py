@@ -7,7 +7,7 @@ import copy
 import functools
 import operator
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +15,10 @@ from torch import nn
 
 from . import _numpy_random, _undoing
 from ._attributes import OF_EVERY_MODULE
+from ._held import CONTAINERS, has_changed, refill
 from ._parts import Owned
 
-_CONTAINERS = (list, dict, set)
-_PLAIN = (bool, int, float, str, type(None), torch.Tensor, *_CONTAINERS)
+_PLAIN = (bool, int, float, str, type(None), torch.Tensor, *CONTAINERS)
 _NEVER_PLAIN = frozenset((types.FunctionType, property, staticmethod, classmethod))  # most are
 _NOT_THE_USERS = ("torch", "builtins")
 
@@ -120,7 +120,7 @@ def _users_classes(modules: Iterable[nn.Module]) -> list[type]:
 
 def _kept_in(attributes: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {
-        name: copy.copy(value) if type(value := attributes[name]) in _CONTAINERS else value
+        name: copy.copy(value) if type(value := attributes[name]) in CONTAINERS else value
         for name in names
     }
 
@@ -132,33 +132,14 @@ def _put_back(
     changed = False
     for key, value in then.items():
         present = now.get(key)
-        if type(value) not in _CONTAINERS:
+        if type(value) not in CONTAINERS:
             if present is not value:
                 put(key, value)
                 changed = True
-        elif type(present) is type(value) and _changed(present, value):
-            _refill(present, value)
+        elif type(present) is type(value) and has_changed(present, value):
+            refill(present, value)
             changed = True
     return changed
-
-
-def _refill(now: Any, then: Any) -> None:
-    now.clear()
-    if isinstance(now, list):
-        now.extend(then)
-    else:
-        now.update(then)
-
-
-def _changed(now: Any, then: Any) -> bool:
-    # Not by ==: tensors in it have no single answer.
-    if len(now) != len(then):
-        return True
-    if isinstance(now, dict):
-        return any(key not in now or now[key] is not then[key] for key in then)
-    if isinstance(now, list):
-        return any(a is not b for a, b in zip(now, then, strict=True))
-    return bool(now != then)
 
 
 def set_training(modules: Iterable[nn.Module], training: Iterable[bool]) -> None:
@@ -167,6 +148,14 @@ def set_training(modules: Iterable[nn.Module], training: Iterable[bool]) -> None
         if module.training is not wanted:
             _undoing.tell(functools.partial(setattr, module, "training", module.training))
             module.training = wanted
+
+
+def set_wanted_gradients(parameters: Sequence[torch.Tensor], wanted: Sequence[bool]) -> None:
+    """Sets which of them want a gradient, to be undone."""
+    for parameter, wants in zip(parameters, wanted, strict=True):
+        if parameter.requires_grad is not wants:
+            _undoing.tell(functools.partial(parameter.requires_grad_, not wants))
+            parameter.requires_grad_(wants)
 
 
 def set_parameters(modules: Iterable[nn.Module], owned: Owned) -> None:

@@ -311,11 +311,11 @@ class Handle(Messages):
                 return
             token = _rerun.new_token()
             parts = parts_of(module, self._trees)
-            if parts.lent:
+            if parts.strange:
                 self._say_once(
-                    "lent",
-                    f"a {type(module).__name__} was called with tensors in place of its parameters "
-                    "(torch.func.functional_call): such calls are kept as they are",
+                    parts.strange,
+                    f"a {type(module).__name__} was called {parts.strange}: such calls are kept as "
+                    "they are",
                 )
                 return
             name = f"{self._word(module, parts)}{'t' if module.training else 'e'}({word})"

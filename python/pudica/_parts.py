@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from ._attributes import Choices, OddModule, Own
+from ._held import Held
 from ._inner_hooks import code_of, inner_hooks
 
 _own = attrgetter("__dict__")
@@ -137,13 +139,14 @@ class Tree:
         parts = Parts(modules, Owned(names, parameters, self._odd), buffers)
         parts.training = choices.training
         parts.attributes = choices.attributes(owns)
+        parts.held = [kind(vars(modules[at]), name) for at, name, kind in choices.held]
         if any(hooks[1:]) or any(pre_hooks[1:]):
             parts.hooks = [id(code_of(hook)) for part in modules[1:] for hook in inner_hooks(part)]
         parts.signature = self._sign(choices, parts)
         return parts
 
     def _sign(self, choices: Choices, parts: Parts) -> Hashable:
-        wants = tuple(map(_wants_gradient, parts.parameters))
+        wants = parts.wants = tuple(map(_wants_gradient, parts.parameters))
         signed_choices, signed_wants, signature = self._signature
         if signed_choices is not choices or signed_wants != wants:
             first = choices.training[0]
@@ -152,16 +155,27 @@ class Tree:
         return (signature, *parts.hooks) if parts.hooks else signature
 
 
+def _transform() -> str:
+    """Under which tensors carry what a run in the backward would not have."""
+    if forward_ad._current_level >= 0:
+        return "under forward-mode differentiation (torch.autograd.forward_ad)"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "inside a transform of torch.func"
+    return ""
+
+
 class Parts:
     """Of one layer; in the order of modules()."""
 
     __slots__ = (
-        "attributes", "buffers", "hooks", "lent", "modules", "owned", "parameters", "signature",
-        "training",
+        "attributes", "buffers", "held", "hooks", "modules", "owned", "parameters",
+        "signature", "strange", "training", "wants",
     )
 
     training: list[bool]  # by module
     attributes: list[dict[str, Any]]  # by module, the plain ones; not to be written
+    held: list[Held]  # the others
+    wants: tuple[bool, ...]  # by parameter, a gradient
     # Equal as long as the layer's operators are of one kind.
     signature: Hashable
 
@@ -171,10 +185,13 @@ class Parts:
         self.modules = modules
         self.owned = owned
         present = owned.present()
-        # Tensors stand where parameters do, for this call alone (torch.func.functional_call).
-        self.lent = not _USUAL.issuperset(map(type, present)) and not all(
+        # How the call is none that another one like it repeats: of what it is called with; empty:
+        # it is an ordinary one.
+        self.strange = _transform()
+        if not _USUAL.issuperset(map(type, present)) and not all(
             isinstance(parameter, nn.Parameter) for parameter in present
-        )
+        ):
+            self.strange = "with tensors in place of its parameters (torch.func.functional_call)"
         self.parameters = list(filterfalse(_is_inference, present))
         self.buffers: list[torch.Tensor] = [b for b in _all_values(buffers) if b is not None]
         # The code of the user's forward hooks on modules inside it.

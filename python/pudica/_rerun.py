@@ -9,6 +9,7 @@ import functools
 import itertools
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any
@@ -18,7 +19,14 @@ from torch import nn
 
 from . import _python_random, _undoing
 from ._arguments import Template, tensors_in
-from ._foreign import GeneratorStates, Kept, set_parameters, set_training
+from ._foreign import (
+    GeneratorStates,
+    Kept,
+    set_parameters,
+    set_training,
+    set_wanted_gradients,
+)
+from ._held import Held
 from ._inner_hooks import take_hooks, watch
 from ._parts import Parts
 
@@ -41,6 +49,7 @@ class _Call:
     __slots__ = (
         "attributes",
         "changing_hooks",
+        "held",
         "module",
         "modules",
         "owned",
@@ -49,6 +58,7 @@ class _Call:
         "template",
         "training",
         "versions",
+        "wants",
     )
 
     def __init__(self, module: nn.Module, template: Template, parts: Parts) -> None:
@@ -58,6 +68,8 @@ class _Call:
         self.parameters = parts.parameters
         self.owned = parts.owned
         self.training = parts.training
+        self.wants = parts.wants
+        self.held: list[Held] = []
         self.versions = list(map(_version, parts.parameters))
         self.attributes: list[dict[str, Any]] = []  # by module, of plain values
         # The state of Python's generator as the forward began; None: it did not draw from it.
@@ -67,6 +79,15 @@ class _Call:
     def finds_its_parameters(self) -> bool:
         """Its modules have the very parameters that the forward read."""
         return self.owned.are_of(self.modules)
+
+    def initialises_itself(self) -> bool:
+        """On trial: its forward wrote parameters, and no other of this module had before."""
+        if list(map(_version, self.parameters)) == self.versions:
+            return False
+        if self.module in _wrote_parameters:
+            return False
+        _wrote_parameters.add(self.module)
+        return True
 
     def check_parameters(self) -> None:
         for parameter, then in zip(self.parameters, self.versions, strict=True):
@@ -99,11 +120,14 @@ class _Call:
                 _python_random.restore(self.python_random)
             # The user may have called eval() since.
             set_training(self.modules, self.training)
-            # And given a module another parameter.
+            # And given a module another parameter, or frozen one.
             set_parameters(self.modules, self.owned)
-            # And chosen another adapter.
+            set_wanted_gradients(self.parameters, self.wants)
+            # And chosen another adapter, or put other conditioning on a module.
             for part, attributes in zip(self.modules, self.attributes, strict=False):
                 part.__dict__.update(attributes)
+            for held in self.held:
+                held.put_back(_undoing.tell)
             # forward(), not the call.
             take_hooks(self.modules, self.changing_hooks)
             return self.module.forward(*args, **kwargs)
@@ -127,6 +151,7 @@ class _Call:
 
 
 _calls: dict[int, _Call] = {}  # by token
+_wrote_parameters: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # in their forward, once
 # Of the layer call that ends just now, on this thread: its token and what its forward gave. What is
 # run again meanwhile is its trial.
 _ending = threading.local()
@@ -148,14 +173,19 @@ def forward_begins(token: int, parts: Parts) -> None:
     if parts.hooks:
         call.changing_hooks = watch(call.modules)
     call.attributes = parts.attributes
+    call.held = parts.held
 
 
 def forward_ends(token: int, mark: int) -> None:
     """`mark`: of _undoing, before forward_begins()."""
     _undoing.undo(mark)
     call = _calls.get(token)
-    if call is not None and _python_random.state() == call.python_random:
+    if call is None:
+        return
+    if _python_random.state() == call.python_random:
         call.python_random = None
+    if call.held:
+        call.held = [one for one in call.held if one.is_as_it_was()]
 
 
 def finds_its_parameters(token: int) -> bool:
@@ -244,8 +274,11 @@ def _run(token: int) -> int:
     ops: Any = torch.ops.pudica
     try:
         call = _calls[token]
-        call.check_parameters()
         given = _trial_of(token)
+        if given is not None and call.initialises_itself():
+            ops.rerun_failed("its forward wrote parameters of its own, which may have been once")
+            return _OUT_OF_MEMORY  # no verdict: another call is tried
+        call.check_parameters()
         outputs = tensors_in(call.run(ops.rerun_inputs(), on_trial=given is not None))
         if given is not None:
             _compare(given, outputs)

@@ -1,0 +1,182 @@
+"""What the user's code has put on a layer's modules for its forward to read and that is no plain
+value: tensors (conditioning, a bank of references), lists and dictionaries of them, objects. Other
+code may put another in its place, or refill it, before the layer is run again."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, Union
+
+import torch
+
+_MOST = 256  # of a container whose contents are remembered
+CONTAINERS = (list, dict, set)
+_ABSENT = object()
+
+
+def refill(now: Any, then: Any) -> None:
+    """A container, which stays the same object."""
+    now.clear()
+    if isinstance(now, list):
+        now.extend(then)
+    else:
+        now.update(then)
+
+
+def has_changed(now: Any, then: Any) -> bool:
+    # Not by ==: tensors in it have no single answer.
+    if len(now) != len(then):
+        return True
+    if isinstance(now, dict):
+        return any(key not in now or now[key] is not then[key] for key in then)
+    if isinstance(now, list):
+        return any(a is not b for a, b in zip(now, then, strict=True))
+    return bool(now != then)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+class _OfAGraph:
+    """A tensor that a graph made. The graph may lead to other steps' layers, what those held among
+    it: it is not kept alive, the tensor's memory is."""
+
+    __slots__ = ("_itself", "_same_memory")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._itself = weakref.ref(tensor)
+        self._same_memory = tensor.detach().requires_grad_(tensor.requires_grad)
+
+    def get(self) -> torch.Tensor:
+        itself = self._itself()
+        return self._same_memory if itself is None else itself
+
+    def version(self) -> int:
+        return _version(self._same_memory)
+
+
+def _keep(value: Any) -> Any:
+    of_a_graph = isinstance(value, torch.Tensor) and value.grad_fn is not None
+    return _OfAGraph(value) if of_a_graph else value
+
+
+def _get(kept: Any) -> Any:
+    return kept.get() if type(kept) is _OfAGraph else kept
+
+
+def _versions(kept: list[Any]) -> tuple[int, ...]:
+    """Of the tensors among what is kept."""
+    return tuple(
+        one.version() if isinstance(one, _OfAGraph) else _version(one)
+        for one in kept
+        if isinstance(one, (torch.Tensor, _OfAGraph))
+    )
+
+
+def _contents(value: Any) -> list[Any] | None:
+    """Of a container whose contents are remembered, keys of a dictionary left out."""
+    if type(value) not in (*CONTAINERS, tuple) or len(value) > _MOST:
+        return None
+    return list(value.values() if type(value) is dict else value)
+
+
+class HeldObject:
+    """An attribute of a module as a forward began: which object, that is kept alive. What is in it
+    is not looked into."""
+
+    __slots__ = ("_name", "_own", "_value")
+
+    def __init__(self, own: dict[str, Any], name: str) -> None:
+        self._own = own
+        self._name = name
+        self._value = own[name]
+
+    def is_as_it_was(self) -> bool:
+        return self._own.get(self._name, _ABSENT) is self._value
+
+    def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
+        """As it was, `tell` getting first what undoes it."""
+        _put(self._own, self._name, self._value, tell)
+
+
+class HeldTensors:
+    """The same of tensors and of containers: what is in these, at which versions tensors are. Keeps
+    the tensors' memory alive."""
+
+    __slots__ = ("_is_container", "_kept", "_keys", "_name", "_own", "_written")
+
+    def __init__(self, own: dict[str, Any], name: str) -> None:
+        value = own[name]
+        contents = _contents(value)
+        self._own = own
+        self._name = name
+        self._is_container = contents is not None
+        # Itself, then what is in it.
+        self._kept = [_keep(value), *map(_keep, contents or ())]
+        self._keys = tuple(value) if type(value) is dict else None
+        self._written = _versions(self._kept)
+
+    def _then(self) -> Any:
+        """A container like the one it was."""
+        inside = map(_get, self._kept[1:])
+        if self._keys is not None:
+            return dict(zip(self._keys, inside, strict=True))
+        return type(self._kept[0])(inside)
+
+    def _is_refilled(self) -> bool:
+        value = self._kept[0]
+        is_fixed = not self._is_container or type(value) is tuple
+        return not is_fixed and has_changed(value, self._then())
+
+    def is_as_it_was(self) -> bool:
+        """False also where the layer itself has changed it: it writes it then, and finds it as such
+        layers find what they keep on themselves."""
+        return (
+            self._own.get(self._name, _ABSENT) is _get(self._kept[0])
+            and not self._is_refilled()
+            and _versions(self._kept) == self._written
+        )
+
+    def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
+        """As it was, `tell` getting first what undoes it. Raises RuntimeError where a tensor was
+        written in place since."""
+        if _versions(self._kept) != self._written:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: a tensor in attribute {self._name} of a layer that is "
+                "recomputed was written after the layer's forward"
+            )
+        value = _get(self._kept[0])
+        _put(self._own, self._name, value, tell)
+        if self._is_refilled():
+            tell(functools.partial(refill, value, copy.copy(value)))
+            refill(value, self._then())
+
+
+Held = Union[HeldObject, HeldTensors]
+
+
+def kind_of(value: Any) -> type[HeldObject] | type[HeldTensors]:
+    """Which of them a value is held as: the same for every value of its type."""
+    looked_into = type(value) in (*CONTAINERS, tuple) or isinstance(value, torch.Tensor)
+    return HeldTensors if looked_into else HeldObject
+
+
+def _put(
+    own: dict[str, Any], name: str, value: Any, tell: Callable[[Callable[[], Any]], None]
+) -> None:
+    present = own.get(name, _ABSENT)
+    if present is not value:
+        tell(functools.partial(_set, own, name, present))
+        own[name] = value
+
+
+def _set(own: dict[str, Any], name: str, value: Any) -> None:
+    if value is _ABSENT:
+        own.pop(name, None)
+    else:
+        own[name] = value

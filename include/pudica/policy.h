@@ -99,8 +99,8 @@ struct SegmentObservation {
   // the layers before do not hold, were still there: as it would have been without.
   std::optional<SegmentSample> behind_holder;
   std::int64_t held_output_bytes = 0;  // of kBackward: what the layer itself held of its output
-  // Of kForward: what the layer made beside what it hands on, and the head freed; the head's own
-  // sample is without it. nullopt: not known.
+  // Of kForward: what the layer made beside what it hands on, and the head freed; of kHead the sum
+  // of all, which its own sample is without. nullopt: not known.
   std::optional<std::int64_t> released_bytes;
 };
 

@@ -109,7 +109,9 @@ Result<void> SegmentStore::restore(const std::string& text) {
     if (!done) return done.error().with_context("learned state");
     predictor_ = std::move(fresh);
     for (const SegmentKey& key : predictor_->segments()) {
-      if (key.kind == SegmentKind::kHead && !heads_apart) forget(key);
+      // Of gaps one is the head until the forward returns.
+      const bool holds_releases = key.kind == SegmentKind::kHead || key.kind == SegmentKind::kGap;
+      if (holds_releases && !heads_apart) forget(key);
     }
     refresh_index();
     return {};

@@ -93,7 +93,7 @@ void SegmentStore::take_observation(const SegmentKey& key, const SegmentObservat
   };
   const std::int64_t held = item.held_output_bytes;
   if (held > 0) take_bytes(held_output(key.layer_class, key.mode), held);
-  if (!item.released_bytes) return;
+  if (!item.released_bytes || key.kind != SegmentKind::kForward) return;
   take_bytes(released(key.layer_class, key.mode, key.variant), *item.released_bytes);
 }
 

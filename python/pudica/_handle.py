@@ -71,6 +71,7 @@ class Handle(Messages):
         # changes is to be undone.
         self._open_layers: list[tuple[int, int, int]] = []
         self._latest = 0  # token of the layer call that began last
+        self._forwards = _rerun.Forwards()
         self._called: set[int] = set()
         self._hooks: list[Any] = []
         self._places: list[Place] = []  # of the layers' hooks
@@ -202,7 +203,7 @@ class Handle(Messages):
         try:
             _rerun.undo_left()
             kind, names, values = self._read_shape(module, args, kwargs)
-            _rerun.forget_dead()
+            self._forwards.begins(self._latest)
             for place in self._places:
                 place.take()
             self._take_over_checkpointing()
@@ -318,6 +319,7 @@ class Handle(Messages):
                     "they are",
                 )
                 return
+            held = parts.hold()
             name = f"{self._word(module, parts)}{'t' if module.training else 'e'}({word})"
             entry = self._native.enter(
                 token, name, tensors, parts.buffers, telling,
@@ -329,7 +331,7 @@ class Handle(Messages):
                 return
             runs_again = entry == _native.MAY_RUN_AGAIN
             if runs_again:
-                self._remember(token, module, template, parts)
+                self._remember(token, module, template, parts, held)
             self._open_layers.append((id(module), token, _undoing.mark()))
             if runs_again:
                 _rerun.forward_begins(token, parts)
@@ -337,11 +339,9 @@ class Handle(Messages):
         except Exception as error:  # noqa: BLE001
             self._failed("the start of a layer", error)
 
-    def _remember(
-        self, token: int, module: nn.Module, template: Template, parts: Parts
-    ) -> None:
+    def _remember(self, token: int, module: nn.Module, *parts: Any) -> None:
         try:
-            _rerun.remember(token, module, template, parts)
+            _rerun.remember(token, module, *parts)
         except BaseException:  # a frame that cannot be run again must not be
             self._native.abandon()
             raise

@@ -14,7 +14,17 @@ import torch
 
 _MOST = 256  # of a container whose contents are remembered
 CONTAINERS = (list, dict, set)
+_LARGEST_COPY = 1 << 16  # bytes
 _ABSENT = object()
+_WRITTEN = (
+    "one of the variables needed for gradient computation has been modified by an inplace "
+    "operation: a tensor in attribute {} of a layer that is recomputed was written after the "
+    "layer's forward"
+)
+_LET_GO = (
+    "attribute {} of a layer that is recomputed is another than in its forward, which was too many "
+    "forwards ago"
+)
 
 
 def refill(now: Any, then: Any) -> None:
@@ -85,29 +95,38 @@ def _contents(value: Any) -> list[Any] | None:
 
 
 class HeldObject:
-    """An attribute of a module as a forward began: which object, that is kept alive. What is in it
-    is not looked into."""
+    """An attribute of a module as a forward began: which object, that is kept alive until it is let
+    go. What is in it is not looked into."""
 
-    __slots__ = ("_name", "_own", "_value")
+    __slots__ = ("_name", "_own", "_there", "_value")
 
     def __init__(self, own: dict[str, Any], name: str) -> None:
         self._own = own
         self._name = name
         self._value = own[name]
+        self._there = 0  # let go: where it was
 
     def is_as_it_was(self) -> bool:
         return self._own.get(self._name, _ABSENT) is self._value
 
+    def let_go(self) -> None:
+        if self._there == 0:
+            self._there, self._value = id(self._value), None
+
     def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
         """As it was, `tell` getting first what undoes it."""
-        _put(self._own, self._name, self._value, tell)
+        if self._there == 0:
+            _put(self._own, self._name, self._value, tell)
+        elif id(self._own.get(self._name, _ABSENT)) != self._there:
+            raise RuntimeError(_LET_GO.format(self._name))
 
 
 class HeldTensors:
     """The same of tensors and of containers: what is in these, at which versions tensors are. Keeps
-    the tensors' memory alive."""
+    the tensors' memory alive; of small ones that are written since, the values are there."""
 
-    __slots__ = ("_is_container", "_kept", "_keys", "_name", "_own", "_written")
+    __slots__ = ("_is_container", "_kept", "_keys", "_name", "_own", "_there", "_values",
+                 "_written")
 
     def __init__(self, own: dict[str, Any], name: str) -> None:
         value = own[name]
@@ -119,6 +138,8 @@ class HeldTensors:
         self._kept = [_keep(value), *map(_keep, contents or ())]
         self._keys = tuple(value) if type(value) is dict else None
         self._written = _versions(self._kept)
+        self._values = _small_values(value)
+        self._there: list[int] = []  # let go: where they were
 
     def _then(self) -> Any:
         """A container like the one it was."""
@@ -141,15 +162,25 @@ class HeldTensors:
             and _versions(self._kept) == self._written
         )
 
+    def let_go(self) -> None:
+        if self._is_container and not self._there:
+            contents = _contents(self._kept[0]) or []
+            self._there = [id(self._kept[0]), *map(id, contents)]
+            self._kept = []
+
     def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
         """As it was, `tell` getting first what undoes it. Raises RuntimeError where a tensor was
-        written in place since."""
+        written in place since of which no copy is there."""
+        if self._there:
+            now = self._own.get(self._name, _ABSENT)
+            if [id(now), *map(id, _contents(now) or [])] != self._there:
+                raise RuntimeError(_LET_GO.format(self._name))
+            return
         if _versions(self._kept) != self._written:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: a tensor in attribute {self._name} of a layer that is "
-                "recomputed was written after the layer's forward"
-            )
+            if self._values is None:
+                raise RuntimeError(_WRITTEN.format(self._name))
+            _put(self._own, self._name, self._values, tell)
+            return
         value = _get(self._kept[0])
         _put(self._own, self._name, value, tell)
         if self._is_refilled():
@@ -158,12 +189,30 @@ class HeldTensors:
 
 
 Held = Union[HeldObject, HeldTensors]
+HeldKind = Union[type[HeldObject], type[HeldTensors]]
 
 
-def kind_of(value: Any) -> type[HeldObject] | type[HeldTensors]:
+def kind_of(value: Any) -> HeldKind:
     """Which of them a value is held as: the same for every value of its type."""
     looked_into = type(value) in (*CONTAINERS, tuple) or isinstance(value, torch.Tensor)
     return HeldTensors if looked_into else HeldObject
+
+
+def hold(kind: HeldKind, own: dict[str, Any], name: str) -> Held:
+    try:
+        return kind(own, name)
+    except Exception:  # noqa: BLE001  (a tensor of a class that tells nothing of itself)
+        return HeldObject(own, name)
+
+
+def _small_values(value: Any) -> torch.Tensor | None:
+    """A copy of a tensor that is small: hooks write such (a norm, a count) after the forward, and
+    whether it read them nobody knows."""
+    if not isinstance(value, torch.Tensor) or value.is_inference() or not value.is_leaf:
+        return None
+    if value.layout != torch.strided or value.nbytes > _LARGEST_COPY:
+        return None
+    return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def _put(

@@ -18,7 +18,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from ._attributes import Choices, OddModule, Own
-from ._held import Held
+from ._held import Held, HeldKind, hold
 from ._inner_hooks import code_of, inner_hooks
 
 _own = attrgetter("__dict__")
@@ -27,6 +27,7 @@ _ALWAYS_THERE = ("_parameters", "_modules", "_buffers", "training")
 _parameters = itemgetter("_parameters")
 _wants_gradient = attrgetter("requires_grad")
 _is_inference = torch.Tensor.is_inference
+_innermost_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 _MOST_TREES = 1 << 12
 _USUAL = frozenset((nn.Parameter, type(None)))
 
@@ -139,7 +140,7 @@ class Tree:
         parts = Parts(modules, Owned(names, parameters, self._odd), buffers)
         parts.training = choices.training
         parts.attributes = choices.attributes(owns)
-        parts.held = [kind(vars(modules[at]), name) for at, name, kind in choices.held]
+        parts.put_there = choices.held
         if any(hooks[1:]) or any(pre_hooks[1:]):
             parts.hooks = [id(code_of(hook)) for part in modules[1:] for hook in inner_hooks(part)]
         parts.signature = self._sign(choices, parts)
@@ -157,9 +158,9 @@ class Tree:
 
 def _transform() -> str:
     """Under which tensors carry what a run in the backward would not have."""
-    if forward_ad._current_level >= 0:
+    if getattr(forward_ad, "_current_level", -1) >= 0:
         return "under forward-mode differentiation (torch.autograd.forward_ad)"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if _innermost_transform() is not None:
         return "inside a transform of torch.func"
     return ""
 
@@ -168,13 +169,13 @@ class Parts:
     """Of one layer; in the order of modules()."""
 
     __slots__ = (
-        "attributes", "buffers", "held", "hooks", "modules", "owned", "parameters",
+        "attributes", "buffers", "hooks", "modules", "owned", "parameters", "put_there",
         "signature", "strange", "training", "wants",
     )
 
     training: list[bool]  # by module
     attributes: list[dict[str, Any]]  # by module, the plain ones; not to be written
-    held: list[Held]  # the others
+    put_there: list[tuple[int, str, HeldKind]]  # by module and name the others
     wants: tuple[bool, ...]  # by parameter, a gradient
     # Equal as long as the layer's operators are of one kind.
     signature: Hashable
@@ -196,6 +197,10 @@ class Parts:
         self.buffers: list[torch.Tensor] = [b for b in _all_values(buffers) if b is not None]
         # The code of the user's forward hooks on modules inside it.
         self.hooks: list[int] = []
+
+    def hold(self) -> list[Held]:
+        """What the forward that begins finds there beside the plain ones."""
+        return [hold(kind, vars(self.modules[at]), name) for at, name, kind in self.put_there]
 
 
 def parts_of(layer: nn.Module, trees: dict[int, Tree]) -> Parts:

@@ -4,6 +4,7 @@ needs a layer's tensors."""
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import functools
 import itertools
@@ -161,8 +162,41 @@ def new_token() -> int:
     return next(_tokens)
 
 
-def remember(token: int, module: nn.Module, template: Template, parts: Parts) -> None:
-    _calls[token] = _Call(module, template, parts)
+def remember(
+    token: int, module: nn.Module, template: Template, parts: Parts, held: list[Held]
+) -> None:
+    call = _calls[token] = _Call(module, template, parts)
+    call.held = held
+
+
+def let_go_before(token: int) -> None:
+    """What calls before that one hold of their modules' attributes: a step whose backward never
+    comes may be held by what those name, for ever."""
+    for earlier, call in list(_calls.items()):
+        if earlier >= token:
+            return
+        for one in call.held:
+            one.let_go()
+        if any(type(value) is list for plain in call.attributes for value in plain.values()):
+            call.attributes = [
+                {name: value for name, value in plain.items() if type(value) is not list}
+                for plain in call.attributes
+            ]
+
+
+class Forwards:
+    """The latest ones of a handle, by what was the latest call when they began."""
+
+    _MOST = 32  # that wait for a common backward and find all that they found
+
+    def __init__(self) -> None:
+        self._before: collections.deque[int] = collections.deque(maxlen=self._MOST)
+
+    def begins(self, latest: int) -> None:
+        forget_dead()
+        if len(self._before) == self._MOST:
+            let_go_before(self._before[0])
+        self._before.append(latest)
 
 
 def forward_begins(token: int, parts: Parts) -> None:
@@ -173,7 +207,6 @@ def forward_begins(token: int, parts: Parts) -> None:
     if parts.hooks:
         call.changing_hooks = watch(call.modules)
     call.attributes = parts.attributes
-    call.held = parts.held
 
 
 def forward_ends(token: int, mark: int) -> None:
@@ -184,8 +217,10 @@ def forward_ends(token: int, mark: int) -> None:
         return
     if _python_random.state() == call.python_random:
         call.python_random = None
-    if call.held:
+    try:
         call.held = [one for one in call.held if one.is_as_it_was()]
+    except Exception:  # noqa: BLE001  (objects of the user's)
+        call.held = []
 
 
 def finds_its_parameters(token: int) -> bool:

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from training import assert_equal, attached
 
+from pudica import _rerun
+
 LAYERS, WIDTH = 4, 16
 POLICIES = ("none", "full", "random:seed=1")
 WAYS = ("tensor", "of a graph", "list", "dictionary", "tuple", "object")
@@ -123,11 +125,79 @@ def test_what_is_written_in_place_is_told() -> None:
     model = model_of("tensor", "replaced")
     with attached(model, "full"):
         train(model)
-        loss = model(torch.randn(2, 5, WIDTH), torch.randn(2, 1, 3))
+        loss = model(torch.randn(2, 600, WIDTH), torch.randn(2, 600, 3))  # which is not small
         with torch.no_grad():
             model.layers[1].condition.add_(1)
         with pytest.raises(RuntimeError, match="attribute condition of a layer"):
             loss.backward()
+
+
+def test_a_small_tensor_that_a_hook_writes_is_as_it_was() -> None:
+    """A norm, a count: whether the forward read it is not known."""
+
+    def watch(layer: Any, _: Any, out: torch.Tensor) -> None:
+        layer.norm.copy_(out.detach().norm())
+
+    def run(model: Model) -> dict[str, torch.Tensor]:
+        for layer in model.layers:
+            layer.norm = torch.zeros(())
+            layer.register_forward_hook(watch)
+        return train(model)
+
+    expected = run(model_of("tensor", "replaced"))
+    model = model_of("tensor", "replaced")
+    with attached(model, "full") as handle:
+        assert_equal(run(model), expected)
+        assert handle.stats()["recomputed_layers"] > 0
+    assert all(layer.norm > 0 for layer in model.layers), "what hooks wrote stays"
+
+
+def test_odd_attributes_are_let_be() -> None:
+    class Refuses(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError(function)
+
+    model = model_of("tensor", "replaced")
+    expected = train(model_of("tensor", "replaced"))
+    for layer in model.layers:
+        vars(layer)["late"] = [nn.parameter.UninitializedParameter()]
+        vars(layer)["odd"] = torch.zeros(2).as_subclass(Refuses)
+        vars(layer)["itself"] = loop = [1]
+        loop.append(loop)
+    with attached(model, "full"):
+        assert_equal(train(model), expected)
+
+
+class Gathers(nn.Module):
+    """What its layers gave, in something that all of them name."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind = kind
+        self.layers = nn.ModuleList(Conditioned() for _ in range(LAYERS))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gathered: list[torch.Tensor] = []
+        given = {"a list": gathered, "a dictionary": {"v": gathered},
+                 "an object": types.SimpleNamespace(v=gathered)}[self.kind]
+        for layer in self.layers:
+            layer.gathered, layer.condition = given, torch.ones(2, 1, WIDTH)
+            x = layer(x)
+            gathered.append(x)
+        return x.square().mean()
+
+
+@pytest.mark.parametrize("kind", ["a list", "a dictionary", "an object"])
+def test_steps_without_a_backward_do_not_pile_up(kind: str) -> None:
+    """The graph of what a layer gave holds the layer's call, which holds what that was put into."""
+    model = Gathers(kind)
+    with attached(model, "full"):
+        for _ in range(3):
+            model(torch.randn(2, 5, WIDTH)).backward()
+        for _ in range(100):
+            model(torch.randn(2, 5, WIDTH))
+        assert _rerun.live_calls() < 40 * LAYERS
 
 
 @pytest.mark.parametrize("way", ["tensor", "of a graph"])

@@ -49,6 +49,7 @@ Json to_json(const SegmentObservation& observation) {
   out["peak_bytes"] = observation.sample.peak_bytes;
   out["seconds"] = finite(observation.sample.seconds);
   if (!observation.sample.deltas.empty()) out["deltas"] = observation.sample.deltas;
+  if (observation.released_bytes) out["released_bytes"] = *observation.released_bytes;
   return out;
 }
 

@@ -70,6 +70,9 @@ std::optional<Error> read_segment(const Json& value, const std::string& place,
       return read_delta(delta, at, sample.deltas);
     });
   }
+  if (reader.has("released_bytes")) {
+    observation.released_bytes = reader.integer("released_bytes", 0);
+  }
   segments.push_back(std::move(observation));
   return error_of(reader);
 }

@@ -276,8 +276,10 @@ void tighten(BuiltPlan& built, const StepCosts& costs, const StepCosts& likely,
   // what lies beside the layers, where no plan changes much.
   const StepCosts layers = without_what_is_beside(likely);
   const auto regret_of = [&](const BuiltPlan& plan) {
-    return planner::saturating_add(peak_of(plan),
-                                   step_peak_bytes(layers, plan.choice, plan.plan.joined));
+    const std::int64_t peak = peak_of(plan);
+    const bool fits = request.context.base_bytes + Bytes(peak) <= request.context.budget_bytes;
+    const std::int64_t of_layers = step_peak_bytes(layers, plan.choice, plan.plan.joined);
+    return std::pair(!fits, fits ? peak : planner::saturating_add(peak, of_layers));
   };
   Choice choice;
   for (const LayerCosts& layer : likely.layers) {

@@ -21,7 +21,8 @@ double mimose_step_peak_bytes(const StepOutcome& outcome) {
   for (const SegmentObservation& observation : outcome.segments) {
     const SegmentKind kind = observation.key.kind;
     // The recompute's bytes are part of its layer's backward, parts of the head of the head.
-    const bool is_part = kind == SegmentKind::kGap && observation.layer < 0;
+    const bool is_part = kind == SegmentKind::kGap && observation.layer < 0 &&
+                         observation.key.place() != SegmentKey::until_next().place();
     if (kind == SegmentKind::kRecompute || is_part) continue;
     const double reached = live + static_cast<double>(observation.sample.peak_bytes);
     peak = std::max(peak, reached);
@@ -29,8 +30,10 @@ double mimose_step_peak_bytes(const StepOutcome& outcome) {
       peak_in_backward = std::max(peak_in_backward, reached);
     }
     live += static_cast<double>(observation.sample.net_bytes);
-    released += static_cast<double>(observation.released_bytes.value_or(0));
-    if (kind == SegmentKind::kHead) live -= released;
+    const auto own_released = static_cast<double>(observation.released_bytes.value_or(0));
+    // Of the head: of all layers, also of those that tell nothing.
+    if (kind == SegmentKind::kHead) live -= std::max(released, own_released);
+    released += own_released;
   }
   constexpr double kAgreement = 0.01;  // relative; reserved bytes differ more, and are then used
   const bool accounted = std::abs(peak - measured) <= kAgreement * measured;

@@ -1,17 +1,22 @@
 #include "torch/head_release.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 namespace pudica::hooks {
 namespace {
 
-using LayerByPlace = std::unordered_map<const void*, std::size_t>;
+struct Block {
+  std::size_t layer = 0;
+  std::int64_t bytes = 0;
+};
+using BlockByPlace = std::unordered_map<const void*, Block>;
 
 // What layers made and is still there behind `end` events, by where it is.
-LayerByPlace made_by_layers(const Recorder& recorder, std::span<const Mark> marks,
+BlockByPlace made_by_layers(const Recorder& recorder, std::span<const Mark> marks,
                             std::int64_t end) {
-  LayerByPlace made;
+  BlockByPlace made;
   std::int64_t begin = 0;
   for (const Mark& mark : marks) {
     if (mark.event > end) break;
@@ -20,7 +25,7 @@ LayerByPlace made_by_layers(const Recorder& recorder, std::span<const Mark> mark
     for (std::size_t k = 0; k < deltas.size(); ++k) {
       const void* const place = places[k].load(std::memory_order_relaxed);
       if (deltas[k] > 0 && mark.kind == MarkKind::kForwardEnd) {
-        made.insert_or_assign(place, static_cast<std::size_t>(mark.layer));
+        made.insert_or_assign(place, Block{static_cast<std::size_t>(mark.layer), deltas[k]});
       } else {
         made.erase(place);
       }
@@ -40,7 +45,7 @@ bool is_handed_on(const RecordedCall& last, std::int64_t event) {
 ReleasedInHead released_in_head(const Recorder& recorder, std::span<const Mark> marks,
                                 std::span<const RecordedCall> calls, std::int64_t begin,
                                 std::int64_t end) {
-  LayerByPlace made = made_by_layers(recorder, marks, begin);
+  BlockByPlace made = made_by_layers(recorder, marks, begin);
   ReleasedInHead released{std::vector<std::int64_t>(calls.size(), 0), {}};
   const auto deltas = recorder.events(begin, end);
   const auto places = recorder.places(begin, end);
@@ -48,9 +53,11 @@ ReleasedInHead released_in_head(const Recorder& recorder, std::span<const Mark> 
     const auto found = made.find(places[k].load(std::memory_order_relaxed));
     if (found == made.end()) continue;
     const std::int64_t event = begin + static_cast<std::int64_t>(k);
-    const bool is_layers = deltas[k] < 0 && found->second < calls.size();
+    // Another block may lie there by now, of which nothing was recorded.
+    const auto [layer, bytes] = found->second;
+    const bool is_layers = deltas[k] == -bytes && layer < calls.size();
     if (is_layers && !is_handed_on(calls.back(), event)) {
-      released.by_layer[found->second] -= deltas[k];
+      released.by_layer[layer] += bytes;
       released.events.push_back(event);
     }
     made.erase(found);
@@ -65,9 +72,13 @@ void take_out(const ReleasedInHead& released, std::int64_t begin, std::span<std:
   }
 }
 
-void tell_forwards(const ReleasedInHead& released, std::span<const RecordedCall> calls,
-                   std::span<SegmentObservation> observations) {
+void tell_observations(const ReleasedInHead& released, std::span<const RecordedCall> calls,
+                       std::span<SegmentObservation> observations) {
   for (SegmentObservation& observation : observations) {
+    if (observation.key.kind == SegmentKind::kHead) {
+      observation.released_bytes =
+          std::accumulate(released.by_layer.begin(), released.by_layer.end(), std::int64_t{0});
+    }
     if (observation.key.kind != SegmentKind::kForward) continue;
     const auto layer = static_cast<std::size_t>(observation.layer);
     if (!calls[layer].disturbed) observation.released_bytes = released.by_layer[layer];

@@ -26,8 +26,8 @@ ReleasedInHead released_in_head(const Recorder& recorder, std::span<const Mark> 
 // Out of the deltas of what begins behind `begin` events.
 void take_out(const ReleasedInHead& released, std::int64_t begin, std::span<std::int64_t> deltas);
 
-// The observations of forwards. One that was disturbed released nothing of its mode.
-void tell_forwards(const ReleasedInHead& released, std::span<const RecordedCall> calls,
-                   std::span<SegmentObservation> observations);
+// Those of forwards and of the head. A forward that was disturbed released nothing of its mode.
+void tell_observations(const ReleasedInHead& released, std::span<const RecordedCall> calls,
+                       std::span<SegmentObservation> observations);
 
 }  // namespace pudica::hooks

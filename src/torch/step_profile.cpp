@@ -299,7 +299,6 @@ class ProfileBuilder {
   void add_head(const Mark& border, const RecordedCall& last_call) {
     const ReleasedInHead released =
         released_in_head(recorder_, marks_, calls_, head_begin_.event, border.event);
-    tell_forwards(released, calls_, observations_);
     Mark end = head_begin_;  // the time of a part is the head's
     const auto add_part = [&](const SegmentKey& key, const Mark& until, const Moved& moved = {}) {
       add(key, -1, head_begin_, until, moved);
@@ -314,6 +313,7 @@ class ProfileBuilder {
     add_part(step_key(SegmentKind::kHead), border, {0, -last_call.held_output_bytes});
     add_behind_holder(head_begin_, last_call, 0);
     tell_both_ways(unread_, head_begin_, border);
+    tell_observations(released, calls_, observations_);
     if (released.events.empty()) return;
     end.event = released.events.back() + 1;
     add_part(SegmentKey::until_release(), end);

@@ -98,7 +98,8 @@ TEST(StepRecord, StepWithoutPlanHasNulls) {
 }
 
 TEST(StepRecord, RoundTripsEveryField) {
-  const StepRecord record = recorded();
+  StepRecord record = recorded();
+  record.profiles->segments[0].released_bytes = 77;
   const std::string line = step_record_to_json(record);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto again = parse_step_record(line);
@@ -131,6 +132,7 @@ TEST(StepRecord, RoundTripsEveryField) {
     EXPECT_EQ(after.sample.net_bytes, before.sample.net_bytes);
     EXPECT_EQ(after.sample.peak_bytes, before.sample.peak_bytes);
     EXPECT_EQ(after.sample.seconds, before.sample.seconds);
+    EXPECT_EQ(after.released_bytes, before.released_bytes);
   }
   EXPECT_EQ(step_record_to_json(*again), line);
 }

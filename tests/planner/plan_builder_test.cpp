@@ -195,6 +195,11 @@ TEST(PlanBuilder, LayersAreNotJoinedForALittleOfAHeadThatFitsInNoPlan) {
   tighten(built, costs, costs, request, as_reckoned(costs));
   EXPECT_TRUE(built.plan.joined.empty());
   EXPECT_EQ(built.plan.modes, std::vector<Mode>(8, Mode::full()));
+  // One that fits is taken whatever its layers need.
+  built = build_plan(*planner, costs, request, {});
+  tighten(built, costs, costs, request,
+          [](const BuiltPlan& one) { return one.plan.joined.empty() ? 301 * kMiB : 299 * kMiB; });
+  EXPECT_FALSE(built.plan.joined.empty());
 }
 
 TEST(PlanBuilder, WithoutABudgetEverythingIsKept) {

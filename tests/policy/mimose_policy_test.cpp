@@ -258,6 +258,9 @@ TEST(MimoseEstimator, TakesOffWhatTheHeadReleases) {
   add(SegmentKind::kBackward, -70, 80);
   outcome.peak_bytes = Bytes(150);
   EXPECT_EQ(mimose_step_peak_bytes(outcome), 150) << "100 - 40 + 10 + 80";
+  outcome.segments[2].released_bytes = 50;  // some of layers that tell nothing
+  outcome.peak_bytes = Bytes(140);
+  EXPECT_EQ(mimose_step_peak_bytes(outcome), 140);
 }
 
 }  // namespace

@@ -237,8 +237,8 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
       bytes += left_bytes(Mode::full(), *mine) - left_bytes(Mode::full(), *theirs);
     } else if (mine && mine->fit && !is_drawn(*mine) &&
                (variant & SegmentKey::kFirstOfClass) != 0) {
-      return left_bytes(Mode::full(),
-                        *mine);  // it leaves what its siblings do not: they tell nothing
+      // It leaves what its siblings do not: they tell nothing.
+      return left_bytes(Mode::full(), *mine);
     }
   }
   return bytes;

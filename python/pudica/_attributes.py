@@ -13,6 +13,7 @@ from torch import nn
 from ._held import kind_of
 
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_OURS = "_call_impl"  # there while a forward runs (Guard)
 _LONGEST = 16  # of a list that is looked through at every call
 _ATOMS = frozenset((bool, int, float, str, type(None)))
 _SIMPLE = _ATOMS | {types.FunctionType, types.BuiltinFunctionType}
@@ -91,7 +92,9 @@ class Choices:
             for place in self._others
             if isinstance(own := owns[place], dict)
             for name in names[place]
-            if type(value := own[name]) not in _SIMPLE and not _is_settled(value)
+            if type(value := own[name]) not in _SIMPLE
+            and not _is_settled(value)
+            and name != _OURS
         ]
         self._attributes = [_plain(own) for own in owns]
         for place in self._others:

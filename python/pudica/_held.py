@@ -22,8 +22,9 @@ _WRITTEN = (
     "layer's forward"
 )
 _LET_GO = (
-    "attribute {} of a layer that is recomputed is another than in its forward, which was too many "
-    "forwards ago"
+    "attribute {} of a layer that is recomputed is another than in the layer's forward, and what "
+    "it was is held for 32 forwards only; expected fewer forwards before their backward, or the "
+    "attribute as it was"
 )
 
 
@@ -87,6 +88,22 @@ def _versions(kept: list[Any]) -> tuple[int, ...]:
     )
 
 
+def _weakly(kept: Any) -> Callable[[Any], bool]:
+    """Tells the same thing from others without keeping it alive; what cannot be referred to weakly
+    (a list in a list) by where it was."""
+    if kept is None or isinstance(kept, (_OfAGraph, bool, int, float, str)):
+        return lambda now: now is _get(kept)
+    try:
+        ref = weakref.ref(kept)
+    except TypeError:
+        return functools.partial(_lies_at, id(kept))
+    return lambda now: now is ref()
+
+
+def _lies_at(place: int, now: Any) -> bool:
+    return id(now) == place
+
+
 def _contents(value: Any) -> list[Any] | None:
     """Of a container whose contents are remembered, keys of a dictionary left out."""
     if type(value) not in (*CONTAINERS, tuple) or len(value) > _MOST:
@@ -98,26 +115,26 @@ class HeldObject:
     """An attribute of a module as a forward began: which object, that is kept alive until it is let
     go. What is in it is not looked into."""
 
-    __slots__ = ("_name", "_own", "_there", "_value")
+    __slots__ = ("_is_it", "_name", "_own", "_value")
 
     def __init__(self, own: dict[str, Any], name: str) -> None:
         self._own = own
         self._name = name
         self._value = own[name]
-        self._there = 0  # let go: where it was
+        self._is_it: Callable[[Any], bool] | None = None  # let go
 
     def is_as_it_was(self) -> bool:
         return self._own.get(self._name, _ABSENT) is self._value
 
     def let_go(self) -> None:
-        if self._there == 0:
-            self._there, self._value = id(self._value), None
+        if self._is_it is None:
+            self._is_it, self._value = _weakly(self._value), None
 
     def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
         """As it was, `tell` getting first what undoes it."""
-        if self._there == 0:
+        if self._is_it is None:
             _put(self._own, self._name, self._value, tell)
-        elif id(self._own.get(self._name, _ABSENT)) != self._there:
+        elif not self._is_it(self._own.get(self._name, _ABSENT)):
             raise RuntimeError(_LET_GO.format(self._name))
 
 
@@ -125,7 +142,7 @@ class HeldTensors:
     """The same of tensors and of containers: what is in these, at which versions tensors are. Keeps
     the tensors' memory alive; of small ones that are written since, the values are there."""
 
-    __slots__ = ("_is_container", "_kept", "_keys", "_name", "_own", "_there", "_values",
+    __slots__ = ("_are_they", "_is_container", "_kept", "_keys", "_name", "_own", "_values",
                  "_written")
 
     def __init__(self, own: dict[str, Any], name: str) -> None:
@@ -139,7 +156,7 @@ class HeldTensors:
         self._keys = tuple(value) if type(value) is dict else None
         self._written = _versions(self._kept)
         self._values = _small_values(value)
-        self._there: list[int] = []  # let go: where they were
+        self._are_they: list[Callable[[Any], bool]] | None = None  # let go: what is in it
 
     def _then(self) -> Any:
         """A container like the one it was."""
@@ -163,17 +180,21 @@ class HeldTensors:
         )
 
     def let_go(self) -> None:
-        if self._is_container and not self._there:
-            contents = _contents(self._kept[0]) or []
-            self._there = [id(self._kept[0]), *map(id, contents)]
+        if self._is_container and self._are_they is None:
+            self._are_they = [*map(_weakly, self._kept[1:])]
             self._kept = []
 
     def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
         """As it was, `tell` getting first what undoes it. Raises RuntimeError where a tensor was
         written in place since of which no copy is there."""
-        if self._there:
+        if self._are_they is not None:
             now = self._own.get(self._name, _ABSENT)
-            if [id(now), *map(id, _contents(now) or [])] != self._there:
+            found = _contents(now)
+            keys = tuple(now) if type(now) is dict else None
+            same_size = found is not None and len(found) == len(self._are_they)
+            if not same_size or keys != self._keys or not all(
+                is_it(one) for is_it, one in zip(self._are_they, found or ())
+            ):
                 raise RuntimeError(_LET_GO.format(self._name))
             return
         if _versions(self._kept) != self._written:

@@ -45,7 +45,8 @@ class _Deviates(RuntimeError):
 
 class _Call:
     """A layer call whose frame lives: what the layer's result depends on beside tensors that were
-    passed. Those are not here but in the frame: what the native side frees is free."""
+    passed. Those are not here but in the frame: what the native side frees is free. What `held`
+    names goes when the next forward begins."""
 
     __slots__ = (
         "attributes",

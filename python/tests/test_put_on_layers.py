@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from training import assert_equal, attached
 
-from pudica import _rerun
+from pudica import _held, _rerun
 
 LAYERS, WIDTH = 4, 16
 POLICIES = ("none", "full", "random:seed=1")
@@ -85,6 +86,23 @@ def model_of(way: str, after: str) -> Model:
     return Model(way, after)
 
 
+def check(
+    make: Callable[[], Any], run: Callable[[Any], dict[str, torch.Tensor]], policy: str = "full"
+) -> tuple[Any, dict[str, Any]]:
+    """The model and the stats of a run that has the same gradients with pudica as without."""
+    expected = run(make())
+    model = make()
+    with attached(model, policy) as handle:
+        assert_equal(run(model), expected)
+        stats = handle.stats()
+    return model, stats
+
+
+def stack_of(kind: Callable[[], nn.Module]) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(kind() for _ in range(LAYERS)))
+
+
 def train(model: Model, forwards: int = 2) -> dict[str, torch.Tensor]:
     for step in range(4):
         random = torch.Generator().manual_seed(step)
@@ -104,13 +122,7 @@ def train(model: Model, forwards: int = 2) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("after", ["replaced", "cleared", "deleted"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rerun_reads_what_the_forward_read(way: str, after: str, policy: str) -> None:
-    expected = train(model_of(way, after))
-    model = model_of(way, after)
-    with attached(model, policy) as handle:
-        seen = train(model)
-        stats = handle.stats()
-    assert_equal(seen, expected)
-    assert stats["failures"] == 0
+    model, stats = check(lambda: model_of(way, after), train, policy)
     if policy == "full":
         assert stats["recomputed_layers"] > 0
     present = [getattr(layer, "condition", None) for layer in model.layers]
@@ -144,11 +156,8 @@ def test_a_small_tensor_that_a_hook_writes_is_as_it_was() -> None:
             layer.register_forward_hook(watch)
         return train(model)
 
-    expected = run(model_of("tensor", "replaced"))
-    model = model_of("tensor", "replaced")
-    with attached(model, "full") as handle:
-        assert_equal(run(model), expected)
-        assert handle.stats()["recomputed_layers"] > 0
+    model, stats = check(lambda: model_of("tensor", "replaced"), run)
+    assert stats["recomputed_layers"] > 0
     assert all(layer.norm > 0 for layer in model.layers), "what hooks wrote stays"
 
 
@@ -158,15 +167,17 @@ def test_odd_attributes_are_let_be() -> None:
         def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
             raise NotImplementedError(function)
 
-    model = model_of("tensor", "replaced")
-    expected = train(model_of("tensor", "replaced"))
-    for layer in model.layers:
-        vars(layer)["late"] = [nn.parameter.UninitializedParameter()]
-        vars(layer)["odd"] = torch.zeros(2).as_subclass(Refuses)
-        vars(layer)["itself"] = loop = [1]
-        loop.append(loop)
-    with attached(model, "full"):
-        assert_equal(train(model), expected)
+    def make() -> Model:
+        model = model_of("tensor", "replaced")
+        for layer in model.layers:
+            vars(layer)["late"] = [nn.parameter.UninitializedParameter()]
+            vars(layer)["odd"] = torch.zeros(2).as_subclass(Refuses)
+            loop: list[Any] = [1]
+            loop.append(loop)
+            vars(layer)["itself"] = loop
+        return model
+
+    check(make, train)
 
 
 class Gathers(nn.Module):
@@ -200,6 +211,46 @@ def test_steps_without_a_backward_do_not_pile_up(kind: str) -> None:
         assert _rerun.live_calls() < 40 * LAYERS
 
 
+def forwards_before_a_backward(model: Model, many: int) -> None:
+    losses = [model(torch.randn(2, 3, WIDTH), torch.randn(2, 1, 3)) for _ in range(many)]
+    torch.stack(losses).sum().backward()
+
+
+@pytest.mark.parametrize("way", ["list", "dictionary", "object"])
+def test_what_was_let_go_is_told_where_it_is_another(way: str) -> None:
+    """Not taken for the same since it lies where that lay."""
+    model = model_of(way, "replaced")
+    with attached(model, "full"):
+        train(model)
+        forwards_before_a_backward(model, 20)
+        with pytest.raises(RuntimeError, match="held for 32 forwards only"):
+            forwards_before_a_backward(model, 60)
+
+
+def test_what_stays_may_be_read_after_any_number_of_forwards() -> None:
+    def run(model: Model) -> dict[str, torch.Tensor]:
+        for layer in model.layers:
+            layer.config = types.SimpleNamespace(width=WIDTH)
+            layer.sizes = [WIDTH, [1, 2], "wide"]
+        train(model)
+        forwards_before_a_backward(model, 60)
+        return gradients(model)
+
+    _, stats = check(lambda: model_of("tensor", "replaced"), run)
+    assert stats["recomputed_layers"] > 0
+
+
+def test_what_is_told_apart_weakly_is_not_taken_for_what_lies_there_now() -> None:
+    class Own:
+        pass
+
+    one: Any = Own()
+    is_it = _held._weakly(one)
+    assert is_it(one)
+    del one
+    assert not any(is_it(other) for other in [Own() for _ in range(64)])
+
+
 @pytest.mark.parametrize("way", ["tensor", "of a graph"])
 def test_nothing_of_it_outlives_its_step(way: str) -> None:
     """Also where no backward comes: what a step read must not hold the graph of the one before."""
@@ -211,7 +262,7 @@ def test_nothing_of_it_outlives_its_step(way: str) -> None:
             loss = model(torch.randn(2, 5, WIDTH), torch.randn(2, 1, 3))
             refs.append(weakref.ref(loss))
             for layer in model.layers:
-                layer.condition = loss  # which other code keeps there
+                layer.latest = loss  # which other code keeps there
             del loss
         assert [ref() is None for ref in refs[:-2]] == [True] * 4
 
@@ -228,11 +279,8 @@ def test_a_layer_is_frozen_or_thawed_before_the_backward(wants: bool) -> None:
         assert all(p.requires_grad is wants for p in model.layers[1].parameters())
         return gradients(model)
 
-    expected = run(model_of("tensor", "replaced"))
-    model = model_of("tensor", "replaced")
-    with attached(model, "full") as handle:
-        assert_equal(run(model), expected)
-        assert handle.stats()["recomputed_layers"] > 0
+    _, stats = check(lambda: model_of("tensor", "replaced"), run)
+    assert stats["recomputed_layers"] > 0
 
 
 class Initialised(nn.Module):
@@ -268,17 +316,28 @@ def test_a_layer_that_initialises_itself_is_recomputed_later() -> None:
         return gradients(model)
 
     for kind, is_recomputed in ((Initialised, True), (Unsettled, False)):
-        results = []
-        for policy in ("", "full"):
-            torch.manual_seed(0)
-            model = nn.Sequential(*(kind() for _ in range(LAYERS)))
-            if not policy:
-                results.append(run(model))
-                continue
-            with attached(model, policy) as handle:
-                results.append(run(model))
-                assert (handle.stats()["recomputed_layers"] > 0) is is_recomputed
-        assert_equal(*results)
+        _, stats = check(lambda kind=kind: stack_of(kind), run)
+        assert (stats["recomputed_layers"] > 0) is is_recomputed
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WIDTH))
+
+
+def test_under_a_transform_a_layer_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Every second forward by vmap, the first among them: the others are planned."""
+
+    def run(model: nn.Module) -> dict[str, torch.Tensor]:
+        for step in range(8):
+            torch.manual_seed(step)
+            x = torch.randn(2, 5, WIDTH)
+            out = model(x[0]) if step % 2 else torch.func.vmap(model)(x)
+            out.square().mean().backward()
+        return gradients(model)
+
+    _, stats = check(lambda: stack_of(plain), run)
+    assert stats["recomputed_layers"] > LAYERS
+    assert caplog.text.count("inside a transform of torch.func") == 1, "said once"
 
 
 def test_under_forward_mode_a_layer_runs_as_it_is() -> None:
@@ -298,18 +357,8 @@ def test_under_forward_mode_a_layer_runs_as_it_is() -> None:
                 (out.square().mean() + tangent.square().mean()).backward()
         return gradients(model)
 
-    results = []
-    for policy in ("", "full"):
-        torch.manual_seed(0)
-        model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, 64), nn.Tanh(), nn.Linear(64, WIDTH))
-                                for _ in range(LAYERS)))
-        if not policy:
-            results.append(run(model))
-            continue
-        with attached(model, policy) as handle:
-            results.append(run(model))
-            assert handle.stats()["recomputed_layers"] > 0
-    assert_equal(*results)
+    _, stats = check(lambda: stack_of(plain), run)
+    assert stats["recomputed_layers"] > LAYERS, "also behind the first such call"
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
@@ -343,15 +392,10 @@ def test_a_sparse_matrix_beside_the_input(layout: torch.layout, as_buffer: bool)
             model(torch.randn(12, WIDTH)).backward()
         return gradients(model)
 
-    results = []
-    for policy in ("", *POLICIES):
+    def make() -> Net:
         torch.manual_seed(0)
-        model = Net()
-        if not policy:
-            results.append(run(model))
-            continue
-        with attached(model, policy) as handle:
-            results.append(run(model))
-            assert handle.stats()["failures"] == 0
-            assert policy != "full" or handle.stats()["recomputed_layers"] > 0
-        assert_equal(results[0], results[-1])
+        return Net()
+
+    for policy in POLICIES:
+        _, stats = check(make, run, policy)
+        assert policy != "full" or stats["recomputed_layers"] > 0

@@ -28,6 +28,17 @@ LikelyPeak as_reckoned(const StepCosts& costs) {
       [costs](const BuiltPlan& one) { return step_peak_bytes(costs, one.choice, one.plan.joined); };
 }
 
+// Layers that may be one with those before them.
+StepCosts chained_layers(int count, std::int64_t output_bytes) {
+  StepCosts costs = equal_layers(count);
+  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+    costs.layers[i].follows_previous = i > 0;
+    costs.layers[i].output_bytes = output_bytes;
+    costs.layers[i].modes[1].forward_net_bytes = output_bytes;
+  }
+  return costs;
+}
+
 PlanRequest request_for(std::int64_t budget_mib) {
   PlanRequest request;
   request.context.shape = ShapeKey{8, 128};
@@ -146,12 +157,7 @@ TEST(PlanBuilder, KeepsAllBelowAnOptimizersPeakWhereThatFits) {
 // The model may be wrong about segments and right about layers on their own.
 TEST(PlanBuilder, SegmentsThatWereMeasuredNotToFitAreLayersOnTheirOwnAgain) {
   const auto planner = make_planner({});
-  StepCosts costs = equal_layers(8);
-  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
-    costs.layers[i].follows_previous = i > 0;
-    costs.layers[i].output_bytes = 40 * kMiB;
-    costs.layers[i].modes[1].forward_net_bytes = 40 * kMiB;
-  }
+  const StepCosts costs = chained_layers(8, 40 * kMiB);
   const PlanRequest request = request_for(150);
   BuiltPlan built = build_plan(*planner, costs, request, {});
   tighten(built, costs, costs, request, as_reckoned(costs));
@@ -182,12 +188,7 @@ TEST(PlanBuilder, WhatDoesNotFitIsTightenedBelowItsPeakAsWell) {
 // themselves behind it.
 TEST(PlanBuilder, LayersAreNotJoinedForALittleOfAHeadThatFitsInNoPlan) {
   const auto planner = make_planner({});
-  StepCosts costs = equal_layers(8);
-  for (std::size_t i = 0; i < costs.layers.size(); ++i) {
-    costs.layers[i].follows_previous = i > 0;
-    costs.layers[i].output_bytes = 2 * kMiB;
-    costs.layers[i].modes[1].forward_net_bytes = 2 * kMiB;
-  }
+  StepCosts costs = chained_layers(8, 2 * kMiB);
   costs.head_peak_bytes = costs.until_release_peak_bytes = 900 * kMiB;
   const PlanRequest request = request_for(400);
   BuiltPlan built = build_plan(*planner, costs, request, {});

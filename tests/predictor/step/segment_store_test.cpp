@@ -149,12 +149,15 @@ TEST(SegmentStore, WhatTheHeadFreedAtOneShapeIsNoMoreAtALargerOne) {
 TEST(SegmentStore, AnOlderStatesHeadsAreLearnedAnew) {
   const auto fresh = [] { return SegmentStore([] { return make_online_predictor({}); }); };
   SegmentStore store = fresh();
+  const SegmentKey until_return = SegmentKey::until_return(3);
   store.observe(outcome_of({1, 8}, kHead, 100, 200), 0);
+  store.observe(outcome_of({1, 8}, until_return, 50, 100), 0);
   store.observe(outcome_of({1, 8}, kForward, 100, 200), 0);
   const std::string state = store.serialize();
   SegmentStore after = fresh();
   ASSERT_TRUE(after.restore(state).has_value());
   EXPECT_TRUE(after.predict(kHead, {1, 8}));
+  EXPECT_TRUE(after.predict(until_return, {1, 8}));
   const std::string line = "heads-apart\n";
   ASSERT_NE(state.find(line), std::string::npos);
   for (const char* before : {"", "behind 0 0 1 0 0 full 3\nbehind 0 1 2\n", "head 0 0 0 3\n"}) {
@@ -164,6 +167,7 @@ TEST(SegmentStore, AnOlderStatesHeadsAreLearnedAnew) {
     ASSERT_TRUE(from_old.restore(old).has_value()) << before;
     EXPECT_FALSE(from_old.predict(kHead, {1, 8})) << before;
     EXPECT_FALSE(from_old.only_shape(kHead)) << before;
+    EXPECT_FALSE(from_old.predict(until_return, {1, 8})) << before << ": a part of the head";
     EXPECT_TRUE(from_old.predict(kForward, {1, 8})) << before;
   }
 }

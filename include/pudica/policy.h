@@ -157,7 +157,8 @@ struct StepOutcome {
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation
-  // To be recorded, and cut into no segments: the backward went through the layers more than once.
+  // The backward went through the layers more than once: the step's peak says nothing of the plan,
+  // and where it was to be recorded it was cut into no segments.
   bool repeated_backward = false;
   // For menus, or some layers ran other operators than theirs are for: not all of the plan ran, and
   // the peak may be its own.

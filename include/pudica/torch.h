@@ -135,11 +135,15 @@ struct StepReport {
   bool rested = false;    // Handle::rest(): the layers were passed by
   // Layers were called that its plan is not for (thawed ones, of another type), in their places.
   bool other_layers = false;
+  // Its backward went through the layers more than once (losses on one graph one after the other,
+  // the gradient of a gradient): what it needed says nothing of the plan.
+  bool repeated_backward = false;
   std::int64_t plan_ns = 0;  // time spent in begin_step of the policy
 
-  // nullopt: none was predicted, or for other layers than it called.
+  // nullopt: none was predicted, or not for what the step did.
   [[nodiscard]] std::optional<Bytes> predicted_peak() const {
-    if (!plan || !plan->predicts_peak() || other_layers) return std::nullopt;
+    const bool other = other_layers || repeated_backward;
+    if (!plan || !plan->predicts_peak() || other) return std::nullopt;
     return plan->predicted_peak_bytes;
   }
 };

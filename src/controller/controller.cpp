@@ -2,7 +2,6 @@
 #include "pudica/controller.h"
 
 #include <algorithm>
-#include <bit>
 #include <exception>
 #include <utility>
 
@@ -24,10 +23,6 @@ constexpr std::int64_t kMostCuriousWhenCertain = 8;
 
 // Learning steps after which one that was revoked does without the kept calls that it did not get.
 constexpr std::int64_t kPatientSteps = 6;
-// Recorded steps in a row whose backward could not be cut into layers.
-constexpr std::int64_t kMostUnmeasured = 4;
-// Steps without a plan after which the next one is recorded, and every time twice as many.
-constexpr std::int64_t kFirstRetry = 8;
 
 }  // namespace
 
@@ -109,7 +104,8 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   StepContext context = given;
   context.budget_bytes = room_.budget();
   waiting_.plan_no_more();
-  if (!kind_->relearning && !context.shares_backward()) {
+  const bool plans = !kind_->relearning && !kind_->repeated_backwards.are_usual();
+  if (plans && !context.shares_backward()) {
     if (const CachedPlan* entry = kind_->plans.find(context, step_)) {
       return publish_hit(*entry, context);
     }
@@ -127,7 +123,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   const bool menus_known = (on_menu(Mode::Kind::kKeep) && on_menu(Mode::Kind::kFull)) ||
                            kind_->menu.steps >= kMostMenuSteps ||
                            !lacks_menu_modes(learner_, kind_->structure, menus);
-  inputs.unmeasurable = kind_->unmeasured_steps >= kMostUnmeasured;
+  inputs.unmeasurable = kind_->repeated_backwards.are_usual();
   inputs.fit = model.has_value() && model->fit && menus_known;
   if (model && !menus_known) inputs.unknown = "selective modes are being measured";
   inputs.recorded_steps = kind_->recorded_steps;
@@ -242,11 +238,7 @@ StepDecision ControllerImpl::fallback_step(const StepContext& context) {
   plan.reason = "standing down: " + phase_.reason +
                 (tight ? "; everything recomputed, since most was revoked at such a shape"
                        : "; everything kept, revoked at the budget");
-  // A run may come to steps that can be measured: looked for ever more seldom.
-  const bool retry = !broken_ && kind_->unmeasured_steps > 0 &&
-                     kind_->unplanned_steps >= kFirstRetry &&
-                     std::has_single_bit(static_cast<std::uint64_t>(kind_->unplanned_steps));
-  return publish(std::move(plan), {}, retry);
+  return publish(std::move(plan), {}, /*record=*/false);
 }
 
 StepDecision ControllerImpl::publish(Plan plan, Pending pending, bool record) {

@@ -55,7 +55,7 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   const bool other = outcome.waits != (outcome.context.following_forwards > 0);
   if ((!outcome.rested && is_passing()) || kind_->number != planned_kind_) {
     pending_ = {};
-  } else if ((other || outcome.other_layers) && pending_.planned) {
+  } else if ((other || outcome.other_layers || outcome.repeated_backward) && pending_.planned) {
     pending_ = {};
   } else {
     peak_error = judge(outcome);
@@ -63,9 +63,7 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   const bool shares = outcome.context.shares_backward();
   if (outcome.plan && (shares || !outcome.plan->predicts_peak())) note_unjudged(outcome);
   if (outcome.plan) note_lost(*outcome.plan);
-  if (kind_->unmeasured_steps > 0) ++kind_->unplanned_steps;
-  if (outcome.repeated_backward) ++kind_->unmeasured_steps;
-  if (!outcome.segments.empty()) kind_->unmeasured_steps = kind_->unplanned_steps = 0;
+  kind_->repeated_backwards.note(outcome.repeated_backward);
   learn_first_apart(outcome);
   std::optional<StepOutcome> as_known;
   if (!outcome.segments.empty()) as_known = placed(outcome);

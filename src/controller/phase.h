@@ -13,7 +13,7 @@ struct PhaseInputs {
   bool structure_known = false;
   bool relearning = false;          // a drift was seen, and no step recorded since
   bool costs_known = false;         // every segment is known at all
-  bool unmeasurable = false;        // the latest steps that were recorded taught nothing
+  bool unmeasurable = false;        // most of the latest steps teach nothing
   bool fit = false;                 // from enough shapes for the one asked
   std::int64_t recorded_steps = 0;  // that taught something
   std::int64_t learning_steps = 0;  // that were spent, since learning last began

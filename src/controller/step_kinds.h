@@ -41,6 +41,25 @@ class ShapeSet {
   std::set<ShapeKey> members_;
 };
 
+// Whether steps usually go back through their layers more than once: what such steps need says
+// nothing of a plan, and cannot be cut into segments.
+class RepeatedBackwards {
+ public:
+  void note(bool repeated) {
+    excess_ = std::clamp(excess_ + (repeated ? 1 : -1), 0, kMost);
+    if (excess_ >= kUsual) usual_ = true;
+    if (excess_ == 0) usual_ = false;
+  }
+  [[nodiscard]] bool are_usual() const { return usual_; }
+
+ private:
+  static constexpr int kUsual = 4;
+  static constexpr int kMost = 8;
+
+  int excess_ = 0;  // of steps that do over those that do not, as far as it is remembered
+  bool usual_ = false;
+};
+
 // Steps over layers of the same classes: the layers that are planned for, how far they are learned,
 // and what was seen of such steps as a whole. What is known of a layer is its class's, whichever
 // kind of step runs it; what stands between layers is a kind's own (SegmentKey::in_kind).
@@ -53,8 +72,6 @@ struct StepKind {
     learning_steps = 0;
     curious_steps = 0;
     inexact_steps = 0;
-    unmeasured_steps = 0;
-    unplanned_steps = 0;
     learning_was_revoked = false;
     to_record.clear();
     recorded_again.clear();
@@ -71,6 +88,7 @@ struct StepKind {
     measured.clear();
     judge_drift = false;
     relearning = false;
+    repeated_backwards = {};
     begin_learning();
   }
 
@@ -86,13 +104,12 @@ struct StepKind {
   TightShapes tight_shapes;
   DriftDetector drift;
 
-  std::int64_t recorded_steps = 0;    // that taught something
-  MeasuredShapes measured;            // in those
-  std::int64_t learning_steps = 0;    // since learning last began
-  std::int64_t curious_steps = 0;     // recorded while planning, since learning last began
-  std::int64_t inexact_steps = 0;     // since then, whose peak was not the predicted one
-  std::int64_t unmeasured_steps = 0;  // recorded in a row that could not be cut into segments
-  std::int64_t unplanned_steps = 0;   // since then, in a row
+  std::int64_t recorded_steps = 0;  // that taught something
+  MeasuredShapes measured;          // in those
+  std::int64_t learning_steps = 0;  // since learning last began
+  std::int64_t curious_steps = 0;   // recorded while planning, since learning last began
+  std::int64_t inexact_steps = 0;   // since then, whose peak was not the predicted one
+  RepeatedBackwards repeated_backwards;
   MenuCourse menu;                    // since it appeared
   bool relearning = false;            // a drift or a new structure: record before planning again
   std::int32_t doubtful_steps = 0;    // recorded steps whose misfits are drift: forgotten

@@ -33,7 +33,8 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   if (outcome.plan) {
     record.plan_id = outcome.plan->id;
     record.modes = outcome.plan->modes;
-    if (outcome.plan->predicts_peak() && !outcome.other_layers) {
+    const bool other = outcome.other_layers || outcome.repeated_backward;
+    if (outcome.plan->predicts_peak() && !other) {
       record.predicted_bytes = outcome.plan->predicted_peak_bytes;
     }
   }

@@ -321,6 +321,7 @@ StepOutcome Session::outcome_of(const StepReport& report) const {
                       report.revocations, report.overrun, call_failed_,      {}};
   outcome.rested = report.rested;
   outcome.other_layers = report.other_layers;
+  outcome.repeated_backward = report.repeated_backward;
   outcome.layer_calls = report.layer_calls;
   outcome.recomputed_layers = report.recomputed_layers;
   outcome.host_peak_bytes = report.host_peak_bytes;
@@ -361,6 +362,7 @@ StepReport Session::end_step() {
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
   report.other_layers = called_others_;
+  report.repeated_backward = shared_backward_.is_repeated() || state_->backward_repeated();
   report.plan_ns = plan_ns_;
   learn_times();
   if (!policy_failed_) {
@@ -374,7 +376,6 @@ StepReport Session::end_step() {
       outcome.waits = waits;
       outcome.searched = !ran_as_planned();
       const std::vector<RecordedCall> calls = recorded_calls(structure);
-      outcome.repeated_backward = decision_.record && state_->backward_repeated();
       StepTimes times = call_failed_ ? StepTimes() : sum_times(calls);
       outcome.forwards = std::move(times.forwards);
       if (decision_.record && !call_failed_ && !outcome.repeated_backward) {

@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 namespace pudica::hooks {
 
@@ -45,7 +46,7 @@ class SharedBackward {
     // One backward ends all. Those before the first that it came to were left out, a loss that is
     // no number for one; those behind it were there with it, whether it came to them or not.
     const auto first = std::ranges::find_if(
-        forwards_, [](const Forward& forward) { return forward.reached->load(); });
+        forwards_, [](const Forward& forward) { return forward.reached->by_any(); });
     if (first != forwards_.end()) {
       note(static_cast<std::size_t>(forwards_.end() - first));
       forwards_.clear();
@@ -57,13 +58,13 @@ class SharedBackward {
   // Outputs of the forward's layers in turn: the first through which a gradient may flow tell.
   void watch(const std::vector<at::Tensor>& outputs) {
     if (own_.reached) return;
-    std::shared_ptr<std::atomic<bool>> reached;
+    std::shared_ptr<Reached> reached;
     for (const at::Tensor& output : outputs) {
       if (!output.defined() || !output.requires_grad() || !output.grad_fn()) continue;
-      if (!reached) reached = std::make_shared<std::atomic<bool>>(false);
+      if (!reached) reached = std::make_shared<Reached>();
       own_.nodes.emplace_back(NodePointer(output.grad_fn()));
       output.register_hook([reached](const at::Tensor&) {
-        reached->store(true);
+        reached->note(torch::autograd::get_current_graph_task_id());
         return at::Tensor();
       });
     }
@@ -86,11 +87,16 @@ class SharedBackward {
 
   // Of the forward under way, when no backward runs: there will be none, or it was cut short.
   [[nodiscard]] bool has_none() const {
-    if (!own_.reached || own_.reached->load()) return false;
+    if (!own_.reached || own_.reached->by_any()) return false;
     return own_.is_gone() || own_.failed();
   }
   [[nodiscard]] bool own_waits() const {
-    return own_.reached && !own_.reached->load() && !own_.is_gone();
+    return own_.reached && !own_.reached->by_any() && !own_.is_gone();
+  }
+  // Several backwards went through the forward under way or one that waited for it: losses on one
+  // graph, one after the other, or the gradient of a gradient.
+  [[nodiscard]] bool is_repeated() const {
+    return own_.is_repeated() || std::ranges::any_of(forwards_, &Forward::is_repeated);
   }
   [[nodiscard]] std::int32_t waiting() const { return static_cast<std::int32_t>(forwards_.size()); }
   // The latest backwards agree on what is expected.
@@ -102,12 +108,31 @@ class SharedBackward {
   }
 
  private:
+  // Which backwards came to a forward's first layer, by their numbers: from 0 on, -1 where torch
+  // tells none. Any thread.
+  class Reached {
+   public:
+    void note(int backward) {
+      const int before = latest_.exchange(backward);
+      if (before != kNone && before != backward) again_.store(true);
+    }
+    [[nodiscard]] bool by_any() const { return latest_.load() != kNone; }
+    [[nodiscard]] bool again() const { return again_.load(); }
+
+   private:
+    static constexpr int kNone = -2;
+
+    std::atomic<int> latest_{kNone};
+    std::atomic<bool> again_{false};
+  };
+
   struct Forward {
     std::vector<WeakNode> nodes;
-    std::shared_ptr<std::atomic<bool>> reached;  // null: none yet
-    std::shared_ptr<std::atomic<bool>> begun;    // null: its last layer was not seen
+    std::shared_ptr<Reached> reached;          // null: it has no such layer yet
+    std::shared_ptr<std::atomic<bool>> begun;  // null: its last layer was not seen
 
-    [[nodiscard]] bool failed() const { return begun && begun->load() && !reached->load(); }
+    [[nodiscard]] bool failed() const { return begun && begun->load() && !reached->by_any(); }
+    [[nodiscard]] bool is_repeated() const { return reached && reached->again(); }
     [[nodiscard]] bool is_gone() const {
       return std::ranges::all_of(nodes, [](const WeakNode& node) { return node.expired(); });
     }

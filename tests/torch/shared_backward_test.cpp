@@ -143,6 +143,27 @@ TEST_F(SharedBackwardTest, OneThatIsDetachedCountsWhereItRanBesideAnother) {
   EXPECT_EQ(told(2), (Told{{0, 1}, {1, 0}}));
 }
 
+// What such a step needs says nothing of its plan; that it is one shows in steps that are not
+// recorded as well.
+TEST_F(SharedBackwardTest, SeveralBackwardsThroughOneForwardAreToldFromForwardsThatShareOne) {
+  auto handle = attach_with(0);
+  const auto repeated = [this] { return policy_->outcomes.back().repeated_backward; };
+  for (const bool record : {false, true}) {
+    policy_->record = record;
+    pair_step(*handle, 16, 24);
+    EXPECT_FALSE(repeated() || report_.repeated_backward);
+    at::Tensor output = forward(*handle);
+    torch::autograd::backward({output.sum()}, {}, /*retain_graph=*/true);
+    torch::autograd::backward({output.mul(output).sum()});
+    output = at::Tensor();
+    EXPECT_TRUE(handle->end_step().repeated_backward);
+    EXPECT_TRUE(repeated());
+    EXPECT_TRUE(policy_->outcomes.back().segments.empty());
+    train_step(*handle);
+    EXPECT_FALSE(repeated()) << "a step of its own";
+  }
+}
+
 // As after an exception in a backward, while the loop still has the loss.
 TEST_F(SharedBackwardTest, AForwardWhoseBackwardFailedDoesNotWaitNorCount) {
   auto handle = attach_with(0);

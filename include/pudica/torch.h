@@ -58,6 +58,11 @@ class Deviation final : public std::runtime_error {
 // reproduces itself proves little then (a running mean that begins with the first batch does), and
 // another one is tried in a later step. On the thread that runs the layer; harmless elsewhere.
 void note_layer_state();
+// Called inside a layer's function while it is tried: an operator that were to write one of these
+// fails instead, and the layer's class is kept. So do those that write the layer's inputs. For
+// tensors that a second call of the layer must not change (parameters that it writes through
+// `.data`, where no version tells). Nothing where no layer is tried on this thread.
+void protect_in_trial(const std::vector<at::Tensor>& tensors);
 
 struct LayerOptions {
   // Layers of one class have the same code and parameter shapes: they share one learned model.

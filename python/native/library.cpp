@@ -69,6 +69,8 @@ TORCH_LIBRARY(pudica, library) {
   library.def("rerun_done", &rerun_done);
   library.def("rerun_failed", &rerun_failed);
   library.def("note_layer_state", [] { pudica::note_layer_state(); });
+  library.def("protect_in_trial(Tensor[] tensors) -> ()",
+              [](const std::vector<at::Tensor>& tensors) { pudica::protect_in_trial(tensors); });
   library.def("dead_tokens", &dead_tokens);
   library.def("install_meter", [] { pudica::install_meter(); });
   library.def("bytes_in_use", &bytes_in_use_on);

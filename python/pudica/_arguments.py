@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,9 @@ class _Node:
 
     def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
         raise NotImplementedError
+
+    def parts(self) -> Iterable[Any]:
+        return ()
 
 
 class _Tensor(_Node):
@@ -47,6 +50,9 @@ class _Sequence(_Node):
     def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
         return self.make([_rebuild(item, tensors, made) for item in self.items])
 
+    def parts(self) -> Iterable[Any]:
+        return self.items
+
 
 class _Mapping(_Node):
     __slots__ = ("items",)
@@ -56,6 +62,9 @@ class _Mapping(_Node):
 
     def rebuild(self, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
         return {key: _rebuild(value, tensors, made) for key, value in self.items.items()}
+
+    def parts(self) -> Iterable[Any]:
+        return self.items.values()
 
 
 class _Object(_Node):
@@ -82,9 +91,22 @@ class _Object(_Node):
             list.extend(one, [_rebuild(value, tensors, made) for value in self.items])
         return one
 
+    def parts(self) -> Iterable[Any]:
+        items = self.items.values() if isinstance(self.items, dict) else self.items or ()
+        return (*self.attributes.values(), *items)
+
 
 def _rebuild(part: Any, tensors: Sequence[torch.Tensor], made: _Made) -> Any:
     return part.rebuild(tensors, made) if isinstance(part, _Node) else part
+
+
+def _add_leaves(part: Any, found: list[Any], seen: set[int]) -> None:
+    if not isinstance(part, _Node):
+        found.append(part)
+    elif id(part) not in seen:
+        seen.add(id(part))  # objects may form circles
+        for inner in part.parts():
+            _add_leaves(inner, found, seen)
 
 
 def _set_item(made: dict[Any, Any], key: Any, value: Any) -> None:
@@ -186,6 +208,14 @@ class Template:
         self._args = args
         self._kwargs = kwargs
 
+    def passed_as_they_are(self) -> list[Any]:
+        """What is no part of a copy that a rebuild makes."""
+        found: list[Any] = []
+        seen: set[int] = set()
+        for part in (*self._args, *self._kwargs.values()):
+            _add_leaves(part, found, seen)
+        return found
+
     def rebuild(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         made: _Made = {}
         args = tuple(_rebuild(part, tensors, made) for part in self._args)
@@ -207,17 +237,34 @@ def take_apart(
     return Template(parts, named), tensors, len(taker.tensors), ",".join(taker.words)
 
 
-def tensors_in(value: Any, depth: int = 0) -> list[torch.Tensor]:
-    """Tensors in nested tuples, lists, dicts and dataclasses."""
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Tensors in nested tuples, lists, dicts and dataclasses; where there is none, in attributes of
+    other objects among them."""
+    if found := _tensors_in(value, 0, None):
+        return found
+    try:
+        return _tensors_in(value, 0, set())
+    except Exception:  # noqa: BLE001  (objects of the user's: a weak proxy of what is gone)
+        return []
+
+
+def _tensors_in(value: Any, depth: int, objects: set[int] | None) -> list[torch.Tensor]:
+    """`objects`: those that were looked into; None: none is."""
     if isinstance(value, torch.Tensor):
         return [value]
     if depth >= _DEEPEST:
         return []
     if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in tensors_in(item, depth + 1)]
+        return [tensor for item in value for tensor in _tensors_in(item, depth + 1, objects)]
     if isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in tensors_in(item, depth + 1)]
+        return [t for item in value.values() for t in _tensors_in(item, depth + 1, objects)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
-        return [tensor for item in fields for tensor in tensors_in(item, depth + 1)]
-    return []
+        return [tensor for item in fields for tensor in _tensors_in(item, depth + 1, objects)]
+    inside = getattr(value, "__dict__", None)
+    if objects is None or type(inside) is not dict or callable(value) or id(value) in objects:
+        return []
+    if len(objects) >= _MOST_OBJECTS:
+        return []
+    objects.add(id(value))
+    return [t for item in inside.values() for t in _tensors_in(item, depth + 1, objects)]

@@ -20,7 +20,8 @@ Setting = Union[bool, int, float, str]
 
 def _settings(module: nn.Module) -> Iterator[tuple[str, Setting]]:
     for key, value in sorted(vars(module).items()):
-        if not isinstance(value, (bool, int, float, str)) or key.startswith("_"):
+        # By type(): a weak proxy of what is gone raises where it is asked what it is.
+        if not issubclass(type(value), (bool, int, float, str)) or key.startswith("_"):
             continue
         if key == "training" or "idx" in key or "index" in key:
             continue

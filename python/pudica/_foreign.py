@@ -67,7 +67,7 @@ class Kept:
             (name, value)
             for _, values in [*self._of_modules, *self._of_classes]
             for name, value in values.items()
-            if isinstance(value, torch.Tensor)
+            if issubclass(type(value), torch.Tensor)
         ]
         self._tensors = [
             (name, tensor, tensor._version, tensor.detach().clone() if copies else None)
@@ -81,7 +81,7 @@ class Kept:
             value
             for _, values in [*self._of_modules, *self._of_classes]
             for value in values.values()
-            if isinstance(value, torch.Generator)
+            if issubclass(type(value), torch.Generator)
         ]
 
     def restore(self) -> tuple[str, bool]:
@@ -107,7 +107,7 @@ def _plain_names(attributes: Mapping[str, Any]) -> list[str]:
         name
         for name, value in attributes.items()
         if type(value) not in _NEVER_PLAIN
-        and isinstance(value, _PLAIN)
+        and issubclass(type(value), _PLAIN)
         and not name.startswith("__")
     ]
 

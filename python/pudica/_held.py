@@ -7,10 +7,12 @@ from __future__ import annotations
 import copy
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Union
 
 import torch
+
+from ._generators import is_generator, set_state, state_of
 
 _MOST = 256  # of a container whose contents are remembered
 CONTAINERS = (list, dict, set)
@@ -71,7 +73,7 @@ class _OfAGraph:
 
 
 def _keep(value: Any) -> Any:
-    of_a_graph = isinstance(value, torch.Tensor) and value.grad_fn is not None
+    of_a_graph = issubclass(type(value), torch.Tensor) and value.grad_fn is not None
     return _OfAGraph(value) if of_a_graph else value
 
 
@@ -84,8 +86,14 @@ def _versions(kept: list[Any]) -> tuple[int, ...]:
     return tuple(
         one.version() if isinstance(one, _OfAGraph) else _version(one)
         for one in kept
-        if isinstance(one, (torch.Tensor, _OfAGraph))
+        if issubclass(type(one), (torch.Tensor, _OfAGraph))
     )
+
+
+def _bytes(kept: list[Any]) -> int:
+    """Of the tensors among what is kept."""
+    tensors = map(_get, kept)
+    return sum(one.nbytes for one in tensors if issubclass(type(one), torch.Tensor))
 
 
 def _weakly(kept: Any) -> Callable[[Any], bool]:
@@ -123,7 +131,9 @@ class HeldObject:
         self._value = own[name]
         self._is_it: Callable[[Any], bool] | None = None  # let go
 
-    def is_as_it_was(self) -> bool:
+    def is_wanted(self) -> bool:
+        """As the forward ends: a rerun is to find it so, and whatever it holds may be held on to.
+        What the layer has put in its place is found as layers find what they keep on themselves."""
         return self._own.get(self._name, _ABSENT) is self._value
 
     def let_go(self) -> None:
@@ -142,14 +152,14 @@ class HeldTensors:
     """The same of tensors and of containers: what is in these, at which versions tensors are. Keeps
     the tensors' memory alive; of small ones that are written since, the values are there."""
 
-    __slots__ = ("_are_they", "_is_container", "_kept", "_keys", "_name", "_own", "_values",
-                 "_written")
+    __slots__ = ("_are_they", "_is_container", "_kept", "_keys", "_own", "_values", "_written",
+                 "name")
 
     def __init__(self, own: dict[str, Any], name: str) -> None:
         value = own[name]
         contents = _contents(value)
         self._own = own
-        self._name = name
+        self.name = name
         self._is_container = contents is not None
         # Itself, then what is in it.
         self._kept = [_keep(value), *map(_keep, contents or ())]
@@ -170,14 +180,18 @@ class HeldTensors:
         is_fixed = not self._is_container or type(value) is tuple
         return not is_fixed and has_changed(value, self._then())
 
-    def is_as_it_was(self) -> bool:
-        """False also where the layer itself has changed it: it writes it then, and finds it as such
-        layers find what they keep on themselves."""
-        return (
-            self._own.get(self._name, _ABSENT) is _get(self._kept[0])
-            and not self._is_refilled()
-            and _versions(self._kept) == self._written
-        )
+    def is_wanted(self) -> bool:
+        """As the forward ends. What the layer itself has put others in the place of is held on to
+        where it is small. A single tensor that it wrote is, and fails when it is put back where no
+        copy is there: a layer that begins to after its class was tried does not find it again."""
+        if _versions(self._kept) != self._written:
+            return not self._is_container
+        return not self.is_replaced() or _bytes(self._kept) <= _LARGEST_COPY
+
+    def is_replaced(self) -> bool:
+        """By the layer itself, as its forward ends, or what is in it."""
+        is_there = self._own.get(self.name, _ABSENT) is _get(self._kept[0])
+        return not is_there or self._is_refilled()
 
     def let_go(self) -> None:
         if self._is_container and self._are_they is None:
@@ -188,35 +202,61 @@ class HeldTensors:
         """As it was, `tell` getting first what undoes it. Raises RuntimeError where a tensor was
         written in place since of which no copy is there."""
         if self._are_they is not None:
-            now = self._own.get(self._name, _ABSENT)
+            now = self._own.get(self.name, _ABSENT)
             found = _contents(now)
             keys = tuple(now) if type(now) is dict else None
             same_size = found is not None and len(found) == len(self._are_they)
             if not same_size or keys != self._keys or not all(
                 is_it(one) for is_it, one in zip(self._are_they, found or ())
             ):
-                raise RuntimeError(_LET_GO.format(self._name))
+                raise RuntimeError(_LET_GO.format(self.name))
             return
         if _versions(self._kept) != self._written:
             if self._values is None:
-                raise RuntimeError(_WRITTEN.format(self._name))
-            _put(self._own, self._name, self._values, tell)
+                raise RuntimeError(_WRITTEN.format(self.name))
+            _put(self._own, self.name, self._values, tell)
             return
         value = _get(self._kept[0])
-        _put(self._own, self._name, value, tell)
+        _put(self._own, self.name, value, tell)
         if self._is_refilled():
             tell(functools.partial(refill, value, copy.copy(value)))
             refill(value, self._then())
 
 
-Held = Union[HeldObject, HeldTensors]
-HeldKind = Union[type[HeldObject], type[HeldTensors]]
+class HeldGenerator:
+    """The same of what draws random numbers: which it is, and what it was at."""
+
+    __slots__ = ("_object", "_state", "_value")
+
+    def __init__(self, own: dict[str, Any], name: str) -> None:
+        self._object = HeldObject(own, name)
+        self._value = own[name]
+        self._state = state_of(self._value)
+
+    def is_wanted(self) -> bool:
+        return True
+
+    def let_go(self) -> None:
+        """It holds no tensors."""
+
+    def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
+        self._object.put_back(tell)
+        now = state_of(self._value)
+        if now != self._state:
+            tell(functools.partial(set_state, self._value, now))
+            set_state(self._value, self._state)
+
+
+Held = Union[HeldObject, HeldTensors, HeldGenerator]
+HeldKind = Union[type[HeldObject], type[HeldTensors], type[HeldGenerator]]
 
 
 def kind_of(value: Any) -> HeldKind:
     """Which of them a value is held as: the same for every value of its type."""
-    looked_into = type(value) in (*CONTAINERS, tuple) or isinstance(value, torch.Tensor)
-    return HeldTensors if looked_into else HeldObject
+    kind = type(value)  # a weak proxy says it is what it stands for, and that may be gone
+    if kind in (*CONTAINERS, tuple) or issubclass(kind, torch.Tensor):
+        return HeldTensors
+    return HeldGenerator if is_generator(kind) else HeldObject
 
 
 def hold(kind: HeldKind, own: dict[str, Any], name: str) -> Held:
@@ -224,6 +264,42 @@ def hold(kind: HeldKind, own: dict[str, Any], name: str) -> Held:
         return kind(own, name)
     except Exception:  # noqa: BLE001  (a tensor of a class that tells nothing of itself)
         return HeldObject(own, name)
+
+
+class HeldBuffer:
+    """A buffer that the layer's forward has put another in the place of."""
+
+    __slots__ = ("_buffers", "_value", "name")
+
+    def __init__(self, buffers: dict[str, Any], name: str, value: torch.Tensor) -> None:
+        self._buffers = buffers
+        self.name = name
+        self._value = value
+
+    def is_small(self) -> bool:
+        return self._value.nbytes <= _LARGEST_COPY
+
+    def put_back(self, tell: Callable[[Callable[[], Any]], None]) -> None:
+        _put(self._buffers, self.name, self._value, tell)
+
+
+def replaced_buffers(
+    before: Sequence[torch.Tensor], modules: Iterable[torch.nn.Module]
+) -> list[HeldBuffer]:
+    """Those among `before`, all that these modules had, that others have the place of."""
+    now = [
+        (module._buffers, name, buffer)
+        for module in modules
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    if len(now) != len(before):
+        return []
+    return [
+        HeldBuffer(buffers, name, then)
+        for (buffers, name, buffer), then in zip(now, before, strict=True)
+        if then is not buffer and then.grad_fn is None
+    ]
 
 
 def _small_values(value: Any) -> torch.Tensor | None:

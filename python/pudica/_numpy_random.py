@@ -96,7 +96,7 @@ def state() -> Any:
 
 def restore(saved: Any) -> bool:
     """What state() gave; whether it had been drawn from since."""
-    if saved is None or _same(saved, state()):
+    if saved is None or same(saved, state()):
         return False
     numpy: Any = sys.modules["numpy.random"]
     if isinstance(saved, tuple):
@@ -109,8 +109,9 @@ def restore(saved: Any) -> bool:
     return True
 
 
-def _same(left: Any, right: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
+    """Of states."""
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     equal: Any = left == right
     return bool(equal if isinstance(equal, bool) else equal.all())

@@ -38,7 +38,7 @@ def _plain_attributes(layer: nn.Module) -> dict[str, Any]:
         f"{name}.{key}".lstrip("."): value
         for name, inner in layer.named_modules()
         for key, value in vars(inner).items()
-        if isinstance(value, (bool, int, float, str))
+        if issubclass(type(value), (bool, int, float, str))
     }
 
 

@@ -66,9 +66,8 @@ class DrawsFromItsOwn(Layer):
         return super().forward(x)
 
 
-def test_a_layer_that_begins_to_draw_from_its_own_fails_and_gives_no_other_bits() -> None:
-    with pytest.raises(RuntimeError, match=r"does not reproduce itself.*torch\.Generator"):
-        check_batches(DrawsFromItsOwn, "full")
+def test_a_layer_that_begins_to_draw_from_its_own_draws_the_same_again() -> None:
+    assert check_batches(DrawsFromItsOwn, "full")["recomputed_layers"] > 0
 
 
 @pytest.mark.parametrize("draw", [random.random, numpy.random.random])

@@ -88,6 +88,26 @@ class WritesAttribute(Layer):
         return super().forward(x)
 
 
+class UsesReplacedLarge(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1 << 12, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return super().forward(x) - self.mean[0]
+
+
+class WritesLarge(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.average = torch.zeros(1 << 12, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.average.add_(x.detach().mean(0))
+        return super().forward(x)
+
+
 class HasGenerator(Layer):
     def __init__(self) -> None:
         super().__init__()
@@ -97,8 +117,20 @@ class HasGenerator(Layer):
         return super().forward(x) * torch.rand(16, generator=self.generator)
 
 
+class HasGenerators(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generators = {"of": torch.Generator().manual_seed(3)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * torch.rand(16, generator=self.generators["of"])
+
+
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", [ReplacesBuffer, ReplacesAttribute])
+@pytest.mark.parametrize(
+    "kind",
+    [ReplacesBuffer, ReplacesAttribute, UsesReplacedBuffer, WritesAttribute, HasGenerator],
+)
 def test_what_a_layer_replaces_on_itself_is_replaced_once(
     kind: type[nn.Module], policy: str
 ) -> None:
@@ -109,9 +141,9 @@ def test_what_a_layer_replaces_on_itself_is_replaced_once(
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (UsesReplacedBuffer, "output 0 has other values"),
-        (WritesAttribute, "writes its tensor average in place, which is no buffer"),
-        (HasGenerator, r"draws from a torch.Generator of its own"),
+        (UsesReplacedLarge, "output 0 has other values"),
+        (WritesLarge, "a tensor in attribute average of a layer"),
+        (HasGenerators, "output 0 has other values"),
     ],
 )
 def test_layers_that_cannot_be_run_again_are_kept_and_run_once(

@@ -98,7 +98,6 @@ class CountsInItsFile(Layer):
         return super().forward(x) * _calls[0]
 
 
-@pytest.mark.xfail(strict=True, reason="the trial counts too; globals are nobody's to put back")
 def test_layers_that_count_their_calls_in_their_file_are_kept() -> None:
     model = stack(CountsInItsFile)
 

@@ -24,6 +24,7 @@
 #include "torch/layer_buffers.h"
 #include "torch/offload_habit.h"
 #include "torch/tape.h"
+#include "torch/trial_watch.h"
 #include "torch/work_clock.h"
 #include "torch/write_watch.h"
 
@@ -252,7 +253,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // In a backward inside the layer, results are still being held.
   [[nodiscard]] bool answers_rerun() const { return results_ && !open_part_; }
   // The last part's outputs.
-  std::vector<at::Tensor> rerun_parts(SaveMode& mode);
+  // `watch` sees the operators of a trial, where nothing else answers them; null: it is none.
+  std::vector<at::Tensor> rerun_parts(SaveMode& mode, TrialWatch* watch = nullptr);
   void try_rerun();
   [[nodiscard]] bool has_room_for_all_again();
   void check_buffers();

@@ -102,7 +102,7 @@ void Frame::begin_results(const std::vector<at::Tensor>& inputs) {
   results_->begin_forward(inputs);
 }
 
-std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
+std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode, TrialWatch* watch) {
   std::vector<at::Tensor> outputs;
   for (Part& part : parts_) {
     std::vector<at::Tensor> inputs;
@@ -124,6 +124,9 @@ std::vector<at::Tensor> Frame::rerun_parts(SaveMode& mode) {
       const bool once = !torch::autograd::get_current_graph_task_keep_graph();
       results_->begin_rerun(inputs, once);
       answering.emplace(results_.get());
+    } else if (watch != nullptr) {
+      for (const at::Tensor& input : inputs) watch->protect(input);
+      answering.emplace(watch);
     }
     outputs = part.function(inputs);
   }

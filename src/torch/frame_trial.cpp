@@ -16,10 +16,18 @@
 #include "torch/meter.h"
 #include "torch/new_memory.h"
 #include "torch/registry.h"
+#include "torch/tape_dispatch.h"
 
 namespace pudica {
 
 void note_layer_state() { hooks::layer_state_changed() = true; }
+
+void protect_in_trial(const std::vector<at::Tensor>& tensors) {
+  hooks::TrialWatch* const watch = hooks::TrialWatch::of_this_thread();
+  for (const at::Tensor& tensor : tensors) {
+    if (watch != nullptr) watch->protect(tensor);
+  }
+}
 
 }  // namespace pudica
 
@@ -138,8 +146,12 @@ void Frame::try_rerun() {
       const LayerDepth depth;
       const PatternGuard pattern(MemoryPattern::kAgain);
       const torch::autograd::AutoGradMode grad_on(true);
-      const std::vector<at::Tensor> outputs = rerun_parts(mode);
-      what = mode.verdict();
+      TrialWatch watch;
+      const TrialWatch::Current current(watch);
+      const std::vector<at::Tensor> outputs =
+          rerun_parts(mode, tape_available() ? &watch : nullptr);
+      what = watch.stopped_at();
+      if (what.empty()) what = mode.verdict();
       if (what.empty()) what = difference_of_outputs(outputs);
     } catch (const c10::OutOfMemoryError&) {
       return;  // no verdict: another call will be tried

@@ -66,6 +66,7 @@ GlobalFlags GlobalFlags::capture() {
     flags.precisions_[k] = context.float32Precision(kPrecisions[k].first, kPrecisions[k].second);
   }
   flags.threads_ = at::get_num_threads();
+  flags.default_type_ = c10::get_default_dtype_as_scalartype();
   return flags;
 }
 
@@ -84,6 +85,9 @@ void GlobalFlags::apply() const {
     }
   }
   if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
+  if (c10::get_default_dtype_as_scalartype() != default_type_) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_type_));
+  }
 }
 
 }  // namespace pudica::hooks

@@ -1,16 +1,18 @@
-// GlobalFlags: settings of the process that choose which kernel an operator runs.
+// GlobalFlags: settings of the process that choose which kernel an operator runs, and the type of
+// what it makes.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
 
 namespace pudica::hooks {
 
-// A layer that ran under `sdpa_kernel(...)`, another matmul precision or another number of threads
-// gives other bits, and may save other tensors, where the backward runs it again without. A value:
-// about 0.3 us to read.
+// A layer that ran under `sdpa_kernel(...)`, another matmul precision, default type or number of
+// threads gives other bits, and may save other tensors, where the backward runs it again without. A
+// value: about 0.3 us to read.
 class GlobalFlags {
  public:
   static GlobalFlags capture();
@@ -21,6 +23,7 @@ class GlobalFlags {
  private:
   std::uint32_t bits_ = 0;  // by number of the switch
   int threads_ = 0;
+  at::ScalarType default_type_ = at::kFloat;
   std::array<at::Float32Precision, 4> precisions_{};
 };
 

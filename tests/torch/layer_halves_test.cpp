@@ -315,6 +315,31 @@ TEST_P(TrialTest, NeverHoldsTwiceWhatTheLayerSaves) {
   EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
 }
 
+// Autograd's versions do not see what is written through a tensor's data.
+TEST_F(LayerHalvesTest, ATrialWritesNothingThatTheLayerDidNotMake) {
+  for (const bool input : {false, true}) {
+    const at::Tensor mean = at::zeros({4});
+    const LayerFunction layer = [&](const auto& in) {
+      protect_in_trial({mean});
+      const at::Tensor made = in[0].exp();
+      made.tensor_data().mul_(2);
+      (input ? in[0] : mean).tensor_data().add_(1);
+      return std::vector{made * mean};
+    };
+    handle_->begin_step(ShapeKey{1, 4});
+    const at::Tensor x = at::ones({4}).requires_grad_(true) * 1.0;
+    LayerOptions options;
+    options.unproven = true;
+    options.layer_class = input ? "of its input" : "of what it keeps";
+    ASSERT_TRUE(handle_->enter_layer(layer, {x}, options));
+    const at::Tensor y = layer({x})[0];
+    handle_->leave_layer({y});
+    EXPECT_TRUE(at::equal(mean, at::full({4}, input ? 0 : 1)));
+    EXPECT_TRUE(at::equal(x.detach(), at::full({4}, input ? 2 : 1)));
+    handle_->end_step();
+  }
+}
+
 LayerFunction struck_from(const LayerFunction& function, bool after) {
   return [=](const std::vector<at::Tensor>& inputs) -> std::vector<at::Tensor> {
     try {

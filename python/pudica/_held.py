@@ -18,6 +18,7 @@ _MOST = 256  # of a container whose contents are remembered
 CONTAINERS = (list, dict, set)
 _LARGEST_COPY = 1 << 16  # bytes
 _ABSENT = object()
+_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace "
     "operation: a tensor in attribute {} of a layer that is recomputed was written after the "
@@ -182,11 +183,19 @@ class HeldTensors:
 
     def is_wanted(self) -> bool:
         """As the forward ends. What the layer itself has put others in the place of is held on to
-        where it is small. A single tensor that it wrote is, and fails when it is put back where no
+        where it is small and nothing but values: of calls that it took from a list it does none
+        twice. A single tensor that it wrote is, and fails when it is put back where no
         copy is there: a layer that begins to after its class was tried does not find it again."""
         if _versions(self._kept) != self._written:
             return not self._is_container
-        return not self.is_replaced() or _bytes(self._kept) <= _LARGEST_COPY
+        return not self.is_replaced() or (self.is_state() and _bytes(self._kept) <= _LARGEST_COPY)
+
+    def is_state(self) -> bool:
+        """Tensors, numbers and words."""
+        return all(
+            type(one) in _ATOMS or isinstance(one, (torch.Tensor, _OfAGraph))
+            for one in self._kept[1 if self._is_container else 0 :]
+        )
 
     def is_replaced(self) -> bool:
         """By the layer itself, as its forward ends, or what is in it."""

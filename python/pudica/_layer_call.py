@@ -155,7 +155,10 @@ class LayerCall:
         large += [
             one
             for one in self.held
-            if isinstance(one, HeldTensors) and not one.is_wanted() and one.is_replaced()
+            if isinstance(one, HeldTensors)
+            and one.is_state()
+            and not one.is_wanted()
+            and one.is_replaced()
         ]
         self.replaced_large = [one for one in large if one.name not in unread] or ()
 

@@ -14,7 +14,7 @@ import numpy
 import pytest
 import torch
 from stacks import Stack, inputs
-from test_no_traces import check, drawn, seeded
+from test_no_traces import STEPS, check, drawn, seeded
 from torch import nn
 from training import attached
 
@@ -179,3 +179,31 @@ def test_a_context_variable_that_holds_an_output_keeps_no_step_alive() -> None:
         _seen.set(None)
         gc.collect()
         assert [ref() for ref in outputs] == [None] * 4
+
+
+class TakesCalls(nn.Module):
+    """Does what was left for it to do, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+        self.calls: list[Callable[[], None]] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.inner(x).tanh()
+        while self.calls:
+            self.calls.pop()()
+        return y
+
+
+def test_calls_that_a_layer_takes_from_a_list_are_done_once() -> None:
+    done: list[int] = []
+
+    def loss(model: nn.Module, step: int) -> torch.Tensor:
+        for layer in model.layers:  # type: ignore[union-attr]
+            layer.calls.append(lambda: done.append(step))
+        return torch.as_tensor(model(inputs()))
+
+    stats = check(lambda: Stack(*(TakesCalls() for _ in range(3))), "full", loss)
+    assert stats["recomputed_layers"] > 0
+    assert len(done) == 3 * 3 * STEPS

@@ -22,3 +22,5 @@ ATOMS = (
     torch.Generator,
     torch.nn.Module,
 )
+# What is of exactly such a type holds nothing else and cannot change.
+VALUES = frozenset((bool, int, float, complex, str, bytes, type(None)))

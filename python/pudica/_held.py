@@ -12,13 +12,13 @@ from typing import Any, Union
 
 import torch
 
+from ._atoms import VALUES
 from ._generators import is_generator, set_state, state_of
 
 _MOST = 256  # of a container whose contents are remembered
 CONTAINERS = (list, dict, set)
 _LARGEST_COPY = 1 << 16  # bytes
 _ABSENT = object()
-_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace "
     "operation: a tensor in attribute {} of a layer that is recomputed was written after the "
@@ -183,9 +183,10 @@ class HeldTensors:
 
     def is_wanted(self) -> bool:
         """As the forward ends. What the layer itself has put others in the place of is held on to
-        where it is small and nothing but values: of calls that it took from a list it does none
-        twice. A single tensor that it wrote is, and fails when it is put back where no
-        copy is there: a layer that begins to after its class was tried does not find it again."""
+        where it is small and nothing but values: calls that it took from a list are not done twice.
+        A single tensor that it wrote is held on to as well, and fails when it is put back where no
+        copy is there: a layer that begins to write it after its class was tried would find another.
+        """
         if _versions(self._kept) != self._written:
             return not self._is_container
         return not self.is_replaced() or (self.is_state() and _bytes(self._kept) <= _LARGEST_COPY)
@@ -193,7 +194,7 @@ class HeldTensors:
     def is_state(self) -> bool:
         """Tensors, numbers and words."""
         return all(
-            type(one) in _ATOMS or isinstance(one, (torch.Tensor, _OfAGraph))
+            type(one) in VALUES or isinstance(one, (torch.Tensor, _OfAGraph))
             for one in self._kept[1 if self._is_container else 0 :]
         )
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from . import _numpy_random, _python_random, _undoing
 from ._arguments import Template
+from ._atoms import VALUES
 from ._foreign import (
     GeneratorStates,
     Kept,
@@ -35,7 +36,6 @@ _STOP = "pudica: recompute complete"  # thrown in an operator of the layer once 
 _changes_what_it_reaches: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 # By type, names of what their forwards replace and were tried without.
 _replaced_and_not_read: weakref.WeakKeyDictionary[type, set[str]] = weakref.WeakKeyDictionary()
-_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _wrote_parameters: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # in their forward, once
 
 
@@ -47,7 +47,7 @@ class Deviates(RuntimeError):
 class LayerCall:
     """A layer call whose frame lives: what the layer's result depends on beside tensors that were
     passed. Those are not here but in the frame: what the native side frees is free. What `held`
-    names goes when the next forward begins."""
+    names is let go of when many forwards have begun since (let_go)."""
 
     __slots__ = (
         "attributes",
@@ -209,10 +209,11 @@ class LayerCall:
 
     def run(self, tensors: list[torch.Tensor], *, on_trial: bool) -> Any:
         """The layer's output again; its modules, what they and their classes keep on themselves,
-        and generators that torch does not put back, are then as they were. Raises Deviates where
-        such a generator was drawn from (Python's is as it was in the forward), or a tensor that is
-        no buffer written: nobody knows what it was in the forward. numpy's may have been drawn from
-        by another thread: once all that was asked for is there, that is not told."""
+        generators that torch does not put back, and on trial all that it reaches, are then as they
+        were. Raises Deviates where a generator was drawn from that is not as the forward found it
+        (one that was passed; numpy's, where the forward did not draw), or where something was
+        changed that cannot be put back. numpy's may have been drawn from by another thread: once
+        all that was asked for is there, that is not told."""
         args, kwargs = self.template.rebuild(tensors)
         reach = self.reach(on_trial=on_trial)
         kept = Kept(self.modules, copies=on_trial)
@@ -288,7 +289,7 @@ def _found_in_context() -> Sequence[tuple[contextvars.ContextVar[Any], Any]]:
     found: list[tuple[contextvars.ContextVar[Any], Any]] = []
     for var, value in context.items():
         with contextlib.suppress(TypeError):
-            found.append((var, value if type(value) in _ATOMS else weakref.ref(value)))
+            found.append((var, value if type(value) in VALUES else weakref.ref(value)))
     return found
 
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ._atoms import VALUES
 from ._attributes import OF_EVERY_MODULE
 from ._generators import is_generator, set_state, state_of
 
@@ -31,7 +32,7 @@ _LARGEST_COPY = 1 << 16  # bytes, of a tensor or an array
 _ABSENT = object()
 _PASSED = "an argument"
 _NOT_THE_USERS = frozenset(sys.stdlib_module_names) - {"__main__"} | {"torch", "numpy", "pudica"}
-_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None), type, range, slice))
+_SKIPPED = VALUES | {type, range, slice}
 _ITERATORS = frozenset(("builtins", "itertools"))
 _STORES = frozenset(
     dis.opmap[name]
@@ -57,7 +58,7 @@ def _is_users(thing: Any) -> bool:
 def _is_same(now: Any, then: Any) -> bool:
     if now is then:
         return True
-    if type(now) is not type(then) or type(now) not in _ATOMS:
+    if type(now) is not type(then) or type(now) not in VALUES:
         return False
     if type(now) is float:
         return struct.pack("=d", now) == struct.pack("=d", then)
@@ -82,8 +83,9 @@ def _refill_dict(value: dict[Any, Any], then: list[Any]) -> None:
     kind: Any = OrderedDict if issubclass(type(value), OrderedDict) else dict
     half = len(then) // 2
     keys = then[:half]
+    known = set(map(id, keys))
     for key in [*dict.keys(value)]:
-        if not any(key is one for one in keys):
+        if id(key) not in known:
             kind.pop(value, key, None)
     if not _same_things([*dict.keys(value)], keys):
         kind.clear(value)
@@ -162,19 +164,24 @@ def _is_bytes(tensor: torch.Tensor) -> bool:
     )
 
 
-def _read_tensor(tensor: torch.Tensor, *, copies: bool) -> tuple[int, bytes | None]:
-    """Its version, and where it is small its values: writes through `.data` do not count."""
+class _TensorState(NamedTuple):
+    version: int
+    values: bytes | None  # where it is small: writes through `.data` leave the version
+
+
+def _read_tensor(tensor: torch.Tensor, *, copies: bool) -> _TensorState:
     if not copies or tensor.numel() == 0:
-        return tensor._version, None
+        return _TensorState(tensor._version, None)
     if _is_bytes(tensor):  # without an operator, which others see
-        return tensor._version, ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
+        values = ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
+        return _TensorState(tensor._version, values)
     with torch.no_grad():
         plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().flatten()
-    return tensor._version, bytes(plain.view(torch.uint8).numpy())
+    return _TensorState(tensor._version, bytes(plain.view(torch.uint8).numpy()))
 
 
-def _put_tensor(tensor: torch.Tensor, then: tuple[int, bytes | None]) -> None:
-    values = then[1]
+def _put_tensor(tensor: torch.Tensor, then: _TensorState) -> None:
+    values = then.values
     if values and _is_bytes(tensor):
         ctypes.memmove(tensor.data_ptr(), values, len(values))
     elif values:
@@ -225,7 +232,7 @@ class Reach:
         for kind in dict.fromkeys(itertools.chain(*(type(module).__mro__ for module in modules))):
             for name, value in vars(kind).items() if _is_users(kind) else ():
                 self._add(name, value, 0)
-        while self._open and len(self._seen) < _MOST:
+        while self._open:
             name, value, depth = self._open.popleft()
             try:
                 self._look(name, value, depth)
@@ -242,7 +249,7 @@ class Reach:
                 if one.is_same(one.read(), one.then):
                     continue
                 changed.append(one.name)
-                self.wrote_tensors = self.wrote_tensors or type(one.then) is tuple
+                self.wrote_tensors = self.wrote_tensors or type(one.then) is _TensorState
                 if one.put is None:
                     lost.append(one.name)
                 else:
@@ -252,7 +259,9 @@ class Reach:
         return changed, lost
 
     def _add(self, name: str, value: Any, depth: int) -> None:
-        if type(value) in _ATOMS or id(value) in self._seen or depth > _DEEPEST:
+        if type(value) in _SKIPPED or id(value) in self._seen or depth > _DEEPEST:
+            return
+        if len(self._seen) >= _MOST:  # a list of a million tensors has as many
             return
         self._seen[id(value)] = value
         self._open.append((name, value, depth))

@@ -18,6 +18,8 @@ from stacks import Stack, inputs
 from torch import nn
 from training import assert_equal, attached
 
+from pudica._reach import Reach
+
 STEPS = 8
 POLICIES = ("none", "full")
 
@@ -299,6 +301,23 @@ class Numbered(nn.Module):
 def test_layers_that_reach_what_they_do_not_change_run_again() -> None:
     stats = check(lambda: Stack(*(Numbered() for _ in range(3))), "full")
     assert stats["recomputed_layers"] > 3 * STEPS / 2
+
+
+def test_what_is_looked_at_is_bounded_and_the_largest_is_put_back() -> None:
+    layer = nn.Linear(2, 2)
+    layer.table = {n: [n] for n in range(20000)}
+    layer.many = [[n] for n in range(20000)]
+    reach = Reach([layer], [])
+    assert len(reach._seen) <= 2048
+    first = layer.table[0]
+    layer.table[0] = [0]
+    del layer.table[7]
+    layer.table["new"] = 1
+    layer.many.pop()
+    changed, lost = reach.restore()
+    assert sorted(changed) == ["many", "table"] and lost == []
+    assert list(layer.table) == list(range(20000)) and layer.table[0] is first
+    assert len(layer.many) == 20000
 
 
 progress = 0

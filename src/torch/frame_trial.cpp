@@ -24,9 +24,8 @@ void note_layer_state() { hooks::layer_state_changed() = true; }
 
 void protect_in_trial(const std::vector<at::Tensor>& tensors) {
   hooks::TrialWatch* const watch = hooks::TrialWatch::of_this_thread();
-  for (const at::Tensor& tensor : tensors) {
-    if (watch != nullptr) watch->protect(tensor);
-  }
+  if (watch == nullptr) return;
+  for (const at::Tensor& tensor : tensors) watch->protect(tensor);
 }
 
 }  // namespace pudica
@@ -147,7 +146,6 @@ void Frame::try_rerun() {
       const PatternGuard pattern(MemoryPattern::kAgain);
       const torch::autograd::AutoGradMode grad_on(true);
       TrialWatch watch;
-      const TrialWatch::Current current(watch);
       const std::vector<at::Tensor> outputs =
           rerun_parts(mode, tape_available() ? &watch : nullptr);
       what = watch.stopped_at();

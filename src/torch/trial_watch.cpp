@@ -1,5 +1,7 @@
 #include "torch/trial_watch.h"
 
+#include <utility>
+
 #include <c10/util/Exception.h>
 
 #include "torch/tape_operator.h"
@@ -14,8 +16,8 @@ TrialWatch*& current() {
 
 }  // namespace
 
-TrialWatch::Current::Current(TrialWatch& watch) : before_(current()) { current() = &watch; }
-TrialWatch::Current::~Current() { current() = before_; }
+TrialWatch::TrialWatch() : before_(std::exchange(current(), this)) {}
+TrialWatch::~TrialWatch() { current() = before_; }
 TrialWatch* TrialWatch::of_this_thread() { return current(); }
 
 void TrialWatch::protect(const at::Tensor& tensor) {

@@ -12,21 +12,15 @@
 
 namespace pudica::hooks {
 
-// For one run of a layer, on its thread, under a TapeGuard. Sees what operators say they write, not
-// what is written through raw pointers.
+// For one run of a layer, on its thread, under a TapeGuard. While it lives it is the thread's own,
+// in order of a stack. Sees what operators say they write, not what is written through raw
+// pointers.
 class TrialWatch final : public OperatorObserver {
  public:
-  // The thread's own for its lifetime, in order of a stack.
-  class Current {
-   public:
-    explicit Current(TrialWatch& watch);
-    ~Current();
-    Current(const Current&) = delete;
-    Current& operator=(const Current&) = delete;
-
-   private:
-    TrialWatch* before_;
-  };
+  TrialWatch();
+  ~TrialWatch() override;
+  TrialWatch(const TrialWatch&) = delete;
+  TrialWatch& operator=(const TrialWatch&) = delete;
   // Null: no layer is tried.
   static TrialWatch* of_this_thread();
 
@@ -40,6 +34,7 @@ class TrialWatch final : public OperatorObserver {
               torch::jit::Stack* stack) override;
 
  private:
+  TrialWatch* before_;
   std::unordered_set<const c10::StorageImpl*> protected_;
   std::string stopped_at_;
 };

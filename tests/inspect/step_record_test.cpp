@@ -63,6 +63,16 @@ TEST(StepRecord, HasTheFieldsOfTheSchemaInOrder) {
             R"("overrun":false,"base_bytes":100000,"gradients_present":false})");
 }
 
+TEST(StepRecord, APredictionIsToldOnlyOfWhatTheStepDid) {
+  StepOutcome outcome = outcome_with_plan();
+  EXPECT_TRUE(make_step_record("r", 3, outcome, two_layers()).predicted_bytes);
+  outcome.repeated_backward = true;
+  EXPECT_FALSE(make_step_record("r", 3, outcome, two_layers()).predicted_bytes);
+  outcome.repeated_backward = false;
+  outcome.other_layers = true;
+  EXPECT_FALSE(make_step_record("r", 3, outcome, two_layers()).predicted_bytes);
+}
+
 TEST(StepRecord, TellsWhatRunningLayersAgainTook) {
   StepOutcome outcome = outcome_with_plan();
   EXPECT_EQ(make_step_record("r", 3, outcome, two_layers()).recompute_seconds, std::nullopt)

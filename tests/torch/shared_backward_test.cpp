@@ -148,6 +148,7 @@ TEST_F(SharedBackwardTest, OneThatIsDetachedCountsWhereItRanBesideAnother) {
 TEST_F(SharedBackwardTest, SeveralBackwardsThroughOneForwardAreToldFromForwardsThatShareOne) {
   auto handle = attach_with(0);
   const auto repeated = [this] { return policy_->outcomes.back().repeated_backward; };
+  policy_->plan->predicted_peak_bytes = Bytes(1);
   for (const bool record : {false, true}) {
     policy_->record = record;
     pair_step(*handle, 16, 24);
@@ -156,11 +157,14 @@ TEST_F(SharedBackwardTest, SeveralBackwardsThroughOneForwardAreToldFromForwardsT
     torch::autograd::backward({output.sum()}, {}, /*retain_graph=*/true);
     torch::autograd::backward({output.mul(output).sum()});
     output = at::Tensor();
-    EXPECT_TRUE(handle->end_step().repeated_backward);
+    const StepReport report = handle->end_step();
+    EXPECT_TRUE(report.repeated_backward);
+    EXPECT_FALSE(report.predicted_peak());
     EXPECT_TRUE(repeated());
     EXPECT_TRUE(policy_->outcomes.back().segments.empty());
     train_step(*handle);
     EXPECT_FALSE(repeated()) << "a step of its own";
+    EXPECT_TRUE(report_.predicted_peak());
   }
 }
 

@@ -79,6 +79,8 @@ std::optional<Range> remaining_range(const SizeSamples& samples, const Form& for
   return range;
 }
 
+}  // namespace
+
 std::optional<Form> match_pair(const SizeSamples& samples, std::size_t p, std::size_t q) {
   const auto rows = most_distinct_rows(samples, p, q);
   if (!rows) return std::nullopt;
@@ -107,8 +109,6 @@ std::optional<Form> match_pair(const SizeSamples& samples, std::size_t p, std::s
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::int64_t roundest(Range range) {
   for (int bits = 40; bits > 0; --bits) {
@@ -153,8 +153,8 @@ std::int64_t Form::evaluate(std::span<const std::int64_t> monomials) const {
     value = std::numeric_limits<std::int64_t>::max();
   }
   if (second != kNoTerm) {
-    std::int64_t term = 0;
-    if (__builtin_mul_overflow(second_coefficient, monomials[second], &term) ||
+    std::int64_t term = counted(monomials, second, count.second_power);
+    if (__builtin_mul_overflow(second_coefficient, term, &term) ||
         __builtin_add_overflow(value, term, &value)) {
       value = std::numeric_limits<std::int64_t>::max();
     }
@@ -175,11 +175,21 @@ std::int64_t Form::most(std::span<const std::int64_t> monomials) const {
 
 std::int64_t Form::first_term(std::span<const std::int64_t> monomials) const {
   const std::int64_t plain = monomials[monomial];
-  if (tiled == kNoTerm) return plain;
+  if (tiled == kNoTerm) return counted(monomials, monomial, count.first_power);
   const std::int64_t factor = monomials[tiled];
   const std::int64_t tiles = (factor + tile - 1) / tile;
   std::int64_t value = 0;
   if (__builtin_mul_overflow(plain / factor, tiles * tile, &value)) return kLargestValue;
+  return std::min(value, kLargestValue);
+}
+
+std::int64_t Form::counted(std::span<const std::int64_t> monomials, std::uint8_t which,
+                           std::uint8_t power) const {
+  std::int64_t value = monomials[which];
+  if (count.dimension == Count::kNone) return value;
+  const std::int64_t size = monomials[count.dimension];
+  const std::int64_t tiles = std::max<std::int64_t>((size + tile - 1) / tile + count.more, 0);
+  for (std::uint8_t i = 0; i < power; ++i) value = value / size * tiles;
   return std::min(value, kLargestValue);
 }
 

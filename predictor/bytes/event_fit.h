@@ -12,10 +12,24 @@
 
 namespace pudica::predictor {
 
+// A dimension that goes into a form's terms as the number of tiles that it needs, and `more`
+// (counted_fit.h).
+struct Count {
+  static constexpr std::uint8_t kNone = 0xff;
+
+  std::uint8_t dimension = kNone;  // a monomial
+  std::int8_t more = 0;
+  std::uint8_t first_power = 0;  // how often it goes into the terms
+  std::uint8_t second_power = 0;
+
+  bool operator==(const Count&) const = default;
+};
+
 // ceil(coefficient * m + second_coefficient * n, divided by `denominator`), rounded up to
 // `granularity_bytes`; m and n are monomials of the shape. A pure form has no second term. In a
 // tiled form the factor `tiled` of m is rounded up to whole tiles, a capped one grows no further
-// than `most_bytes` times the monomial `most_of` (tiled_fit.h).
+// than `most_bytes` times the monomial `most_of` (tiled_fit.h). In a counted one a dimension is
+// counted in tiles.
 struct Form {
   static constexpr std::uint8_t kNoTerm = 0xff;
 
@@ -29,16 +43,24 @@ struct Form {
   std::int64_t tile = 1;
   std::int64_t most_bytes = kLargestValue;  // before it is rounded
   std::uint8_t most_of = 0;
+  Count count;
 
   bool operator==(const Form&) const = default;
   [[nodiscard]] bool is_capped() const { return most_bytes != kLargestValue; }
-  // The first monomial, tiled. Saturates at kLargestValue.
+  // Of its two coefficients rounding leaves others open, which give every size as well.
+  [[nodiscard]] bool is_rounded_sum() const {
+    return granularity_bytes > 1 && count.second_power > 0;
+  }
+  // The first monomial, tiled or counted. Saturates at kLargestValue.
   [[nodiscard]] std::int64_t first_term(std::span<const std::int64_t> monomials) const;
   // Bytes in [0, kLargestValue] at the monomial values of a shape.
   [[nodiscard]] std::int64_t evaluate(std::span<const std::int64_t> monomials) const;
 
  private:
   [[nodiscard]] std::int64_t most(std::span<const std::int64_t> monomials) const;
+  // A monomial with `power` factors counted.
+  [[nodiscard]] std::int64_t counted(std::span<const std::int64_t> monomials, std::uint8_t monomial,
+                                     std::uint8_t power) const;
 };
 
 // The sizes of one event at several shapes, and the monomials there: one row a shape.
@@ -61,6 +83,9 @@ std::vector<Form> match_one_term(const SizeSamples& samples);
 // Forms with two terms that give every size: constant plus a term; from three shapes on any two.
 // At least two shapes are required for a result.
 std::vector<Form> match_two_terms(const SizeSamples& samples);
+// A sum of just these monomials. The coefficient of the second one is positive, that of the first
+// may not be.
+std::optional<Form> match_pair(const SizeSamples& samples, std::size_t first, std::size_t second);
 
 // How such forms are found, for those that are found elsewhere.
 struct CoefficientRange {

@@ -1,5 +1,6 @@
 // The exact model in words and numbers: sums of its sizes, by monomial.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "predictor/bytes/exact_model.h"
@@ -25,12 +26,16 @@ PolynomialRows compress(const std::vector<std::vector<double>>& rows, std::size_
 
 std::vector<double> ExactModel::polynomial(const EventSize& size) const {
   std::vector<double> sum(columns_);
-  if (!size.forms.empty()) {
-    const Form& form = size.forms.front();
-    const auto denominator = static_cast<double>(form.denominator);
-    sum[form.monomial] = static_cast<double>(form.coefficient) / denominator;
+  if (!size.fit) {
+    const Form& form = size.split ? size.split->last() : size.forms.front();
+    const auto unit = [&form](std::uint8_t counted) {  // a tile counts as its elements
+      return static_cast<double>(form.denominator) *
+             std::pow(static_cast<double>(form.tile), static_cast<double>(counted));
+    };
+    sum[form.monomial] = static_cast<double>(form.coefficient) / unit(form.count.first_power);
     if (form.second != Form::kNoTerm) {
-      sum[form.second] = static_cast<double>(form.second_coefficient) / denominator;
+      sum[form.second] =
+          static_cast<double>(form.second_coefficient) / unit(form.count.second_power);
     }
     return sum;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -19,6 +20,10 @@ constexpr double kNegligibleShare = 1e-3;
 // And blocks of unlike forms can share their rounded sizes at all shapes seen; taking one for the
 // other is wrong by a few granules.
 constexpr std::int64_t kRoundingSlackGranules = 8;
+constexpr std::size_t kEnoughRounded = 5;  // distinct sizes
+// A search that is given up: of a model with many sizes that follow no form, or many dimensions.
+constexpr std::size_t kMostVainSplits = 16;
+constexpr std::size_t kMostColumnsToSplit = 12;  // three dimensions
 
 std::int64_t to_bytes(double value) {
   if (!(value > 0)) return 0;
@@ -62,9 +67,29 @@ bool order_frees(std::vector<std::int64_t>& deltas) {
 
 }  // namespace
 
+// What neither a product nor a sum of two explains.
+void ExactModel::read_odd_size(const SizeSamples& samples, Reading& reading, EventSize& size) {
+  const MonomialBasis& basis = *reading.options.basis;
+  if (!reading.counted) reading.counted.emplace(samples, basis);
+  size.forms = reading.counted->match(samples);
+  if (!size.forms.empty()) {
+    // Rounded sizes are fitted by chance, of so many counts.
+    const std::size_t distinct = std::set(samples.sizes.begin(), samples.sizes.end()).size();
+    size.is_weak = samples.granularity_bytes > 1 && distinct < kEnoughRounded;
+    return;
+  }
+  TiledForms capped = match_capped(samples, basis.tilings(), basis.batch());
+  size.forms = std::move(capped.forms);
+  size.is_weak = !size.forms.empty() && capped.evidence < TiledForms::kEnough;
+  size.is_at_rest = capped.at_rest >= TiledForms::kEnough;
+  if (!size.forms.empty() || reading.vain_splits > kMostVainSplits) return;
+  if (samples.columns <= kMostColumnsToSplit) size.split = SplitForms::match(samples, basis);
+  if (!size.split) ++reading.vain_splits;
+}
+
 ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
-                                            std::span<const EventLog> logs,
-                                            const ExactModelOptions& options) {
+                                            std::span<const EventLog> logs, Reading& reading) {
+  const ExactModelOptions& options = reading.options;
   EventSize size;
   for (std::size_t i = 0; i < logs.size(); ++i) {
     if (samples.sizes[i] <= size.largest_bytes) continue;
@@ -81,22 +106,19 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
   }
   if (size.forms.empty()) {
     TiledForms tiled = match_tiled(samples, options.basis->tilings());
-    std::vector<Form> two_terms = match_two_terms(samples);
-    if (tiled.forms.empty() && two_terms.empty()) {
-      tiled = match_capped(samples, options.basis->tilings(), options.basis->batch());
-    }
+    const std::vector<Form> two_terms = match_two_terms(samples);
     size.is_weak = tiled.forms.empty() ? !two_terms.empty() && logs.size() == 2
                                        : tiled.evidence < TiledForms::kEnough;
-    for (std::size_t i = 0; size.is_weak && i < logs.size(); ++i) {
-      const bool ends =
-          tiled.at_rest >= TiledForms::kEnough && samples.sizes[i] == size.largest_bytes;
-      size.seen.emplace_back(samples.sizes[i],
-                             ends ? std::numeric_limits<double>::infinity() : logs[i].volume);
-    }
     size.forms = std::move(tiled.forms);
     size.forms.insert(size.forms.end(), two_terms.begin(), two_terms.end());
+    if (size.forms.empty()) read_odd_size(samples, reading, size);
   }
-  if (size.forms.empty()) {
+  for (std::size_t i = 0; size.is_weak && i < logs.size(); ++i) {
+    const bool ends = size.is_at_rest && samples.sizes[i] == size.largest_bytes;
+    size.seen.emplace_back(samples.sizes[i],
+                           ends ? std::numeric_limits<double>::infinity() : logs[i].volume);
+  }
+  if (size.forms.empty() && !size.split) {
     size.fit = LinearFit::fit({.monomials = samples.monomials,
                                .columns = samples.columns,
                                .values = samples.sizes,
@@ -138,6 +160,7 @@ ExactModel ExactModel::read_events(std::span<const EventLog> logs,
                       .columns = model.columns_,
                       .sizes = {},
                       .granularity_bytes = options.granularity_bytes};
+  Reading reading{.options = options, .counted = std::nullopt};
   std::unordered_map<std::vector<std::int64_t>, std::uint32_t, SizesHash> known;
   std::vector<std::int64_t> sizes(logs.size());
   const std::size_t events = logs.front().deltas.size();
@@ -148,11 +171,12 @@ ExactModel ExactModel::read_events(std::span<const EventLog> logs,
     const auto [entry, is_new] = known.try_emplace(sizes, next);
     if (is_new) {
       samples.sizes = sizes;
-      model.sizes_.push_back(read_size(samples, logs, options));
+      model.sizes_.push_back(read_size(samples, logs, reading));
       const EventSize& size = model.sizes_.back();
-      if (size.forms.size() != 1 || size.is_weak) model.doubtful_.push_back(next);
-      model.interpolates_ = model.interpolates_ || size.forms.empty();
-      if (size.forms.empty() || size.is_weak) ++model.unexplained_;
+      const bool is_one = size.forms.size() == 1 && !size.forms.front().is_rounded_sum();
+      if (!is_one || size.is_weak) model.doubtful_.push_back(next);
+      model.interpolates_ = model.interpolates_ || size.fit.has_value();
+      if (size.fit || size.is_weak) ++model.unexplained_;
     }
     model.add_event(entry->second, logs.front().deltas[event]);
   }
@@ -177,16 +201,26 @@ void ExactModel::add_event(std::uint32_t size, std::int64_t sign) {
 
 std::int64_t ExactModel::point(const EventSize& size, std::span<const std::int64_t> monomials) {
   if (!size.forms.empty()) return size.forms.front().evaluate(monomials);
+  if (size.split) return size.split->range(monomials).point;
   return to_bytes(size.fit->value(monomials));
 }
 
 ExactModel::SizeRange ExactModel::range(const EventSize& size,
                                         std::span<const std::int64_t> monomials, double volume) {
   SizeRange range{kLargestValue, 0};
+  const double growth = std::max(1.0, volume / size.volume_of_largest);
   for (const Form& form : size.forms) {
     const std::int64_t bytes = form.evaluate(monomials);
-    range.low = std::min(range.low, bytes);
-    range.high = std::max(range.high, bytes);
+    const double granules = form.is_rounded_sum() ? std::ceil(growth) : 0;
+    const auto open = to_bytes(granules * static_cast<double>(form.granularity_bytes));
+    range.low = std::min(range.low, std::max<std::int64_t>(bytes - open, 0));
+    range.high = std::max(range.high, std::min(bytes + open, kLargestValue));
+  }
+  bool is_beyond = false;
+  if (size.split) {
+    const SplitForms::Range of_split = size.split->range(monomials);
+    range = {of_split.low, of_split.high};
+    is_beyond = of_split.is_beyond;
   }
   if (size.fit) {
     const double slack = size.fit->slack(monomials);
@@ -198,9 +232,8 @@ ExactModel::SizeRange ExactModel::range(const EventSize& size,
   const bool was_seen = std::ranges::any_of(size.seen, [&](const auto& seen) {
     return range.low == seen.first && range.high == seen.first && volume <= seen.second;
   });
-  range.is_weak = (size.is_weak && !was_seen) || (untested && range.high <= 0);
+  range.is_weak = is_beyond || (size.is_weak && !was_seen) || (untested && range.high <= 0);
   if (untested || range.is_weak) {
-    const double growth = std::max(1.0, volume / size.volume_of_largest);
     const auto scaled = to_bytes(static_cast<double>(size.largest_bytes) * growth);
     const double other = untested ? size.fit->highest(monomials).value_or(0) : 0;
     range.high = std::max({range.high, scaled, to_bytes(other)});

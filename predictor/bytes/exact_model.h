@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "predictor/bytes/counted_fit.h"
 #include "predictor/bytes/event_fit.h"
 #include "predictor/bytes/least_squares.h"
 #include "predictor/bytes/monomials.h"
+#include "predictor/bytes/split_fit.h"
 
 namespace pudica::predictor {
 
@@ -74,10 +76,12 @@ class ExactModel {
  private:
   // The size that one or several events share.
   struct EventSize {
-    std::vector<Form> forms;         // in order of preference; empty: interpolated
-    std::optional<LinearFit> fit;    // of an interpolated size
-    bool is_weak = false;            // read from too few shapes for what it is
-    std::int64_t largest_bytes = 0;  // seen
+    std::vector<Form> forms;          // in order of preference; empty: one of the next two
+    std::optional<SplitForms> split;  // by length
+    std::optional<LinearFit> fit;     // of an interpolated size
+    bool is_weak = false;             // read from too few shapes for what it is
+    bool is_at_rest = false;          // the largest is what it stays at
+    std::int64_t largest_bytes = 0;   // seen
     double volume_of_largest = 1;
     // Where it is weak: by size seen, up to which volume that is certain if all forms agree.
     std::vector<std::pair<std::int64_t, double>> seen;
@@ -93,8 +97,15 @@ class ExactModel {
   static constexpr std::uint32_t kRoles = 3;
 
   static ExactModel read_events(std::span<const EventLog> logs, const ExactModelOptions& options);
+  // What the sizes of a model share while they are read.
+  struct Reading {
+    const ExactModelOptions& options;
+    std::optional<CountedShapes> counted;  // once some size needs it
+    std::size_t vain_splits = 0;
+  };
   static EventSize read_size(const SizeSamples& samples, std::span<const EventLog> logs,
-                             const ExactModelOptions& options);
+                             Reading& reading);
+  static void read_odd_size(const SizeSamples& samples, Reading& reading, EventSize& size);
   void add_event(std::uint32_t size, std::int64_t sign);
   static std::int64_t point(const EventSize& size, std::span<const std::int64_t> monomials);
   static SizeRange range(const EventSize& size, std::span<const std::int64_t> monomials,

@@ -22,6 +22,7 @@ MonomialBasis::MonomialBasis(std::size_t dimensions) : dimensions_(dimensions) {
     linear_count_ = 1;
     time_count_ = 3;
     add_tilings({0, kOne, kOne});
+    lengths_ = {1};
     return;
   }
   linear_count_ = dimensions - 1;
@@ -30,13 +31,13 @@ MonomialBasis::MonomialBasis(std::size_t dimensions) : dimensions_(dimensions) {
   factors_.push_back({0, kOne, kOne});
   add_products(kOne);
   for (std::uint8_t i = 1; i < dimensions; ++i) {
+    lengths_.push_back(static_cast<std::uint8_t>(find({kOne, i, kOne})));
     add_tilings({kOne, i, kOne});
     add_tilings({0, i, kOne});
   }
 }
 
 void MonomialBasis::add_tilings(const Factors& factor) {
-  const auto at = std::ranges::find(factors_, factor);
   for (auto product = factors_.begin(); product != factors_.end(); ++product) {
     Factors rest = *product;
     const bool divides = std::ranges::all_of(factor, [&rest](std::uint8_t dimension) {
@@ -48,14 +49,33 @@ void MonomialBasis::add_tilings(const Factors& factor) {
     });
     if (!divides) continue;
     tilings_.push_back({static_cast<std::uint8_t>(product - factors_.begin()),
-                        static_cast<std::uint8_t>(at - factors_.begin())});
+                        static_cast<std::uint8_t>(find(factor))});
   }
 }
 
 std::size_t MonomialBasis::batch() const {
   if (dimensions_ < 2) return 0;
-  const auto found = std::ranges::find(factors_, Factors{0, kOne, kOne});
+  return find({0, kOne, kOne});
+}
+
+std::size_t MonomialBasis::find(const Factors& factors) const {
+  const auto sorted = [](Factors of) {
+    std::ranges::sort(of);
+    return of;
+  };
+  const auto found = std::ranges::find(factors_, sorted(factors), sorted);
   return static_cast<std::size_t>(found - factors_.begin());
+}
+
+std::uint8_t MonomialBasis::power(std::size_t monomial, std::uint8_t length) const {
+  const auto dimension = std::ranges::min(factors_[length]);
+  return static_cast<std::uint8_t>(std::ranges::count(factors_[monomial], dimension));
+}
+
+std::size_t MonomialBasis::without(std::size_t monomial, std::uint8_t length) const {
+  Factors rest = factors_[monomial];
+  *std::ranges::find(rest, std::ranges::min(factors_[length])) = kOne;
+  return find(rest);
 }
 
 void MonomialBasis::add_products(std::uint8_t leading) {

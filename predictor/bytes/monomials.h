@@ -45,6 +45,12 @@ class MonomialBasis {
   void evaluate(const ShapeKey& shape, std::span<std::int64_t> values) const;
   // The monomials in which kernels round a part up to whole tiles, and that part.
   [[nodiscard]] std::span<const Tiling> tilings() const { return tilings_; }
+  // Dimensions that may be lengths, as monomials.
+  [[nodiscard]] std::span<const std::uint8_t> lengths() const { return lengths_; }
+  // How often a product has the length among its factors.
+  [[nodiscard]] std::uint8_t power(std::size_t monomial, std::uint8_t length) const;
+  // The product without one of them. Requires: power() > 0.
+  [[nodiscard]] std::size_t without(std::size_t monomial, std::uint8_t length) const;
   // The batch by itself; 0 where a shape has no batch beside other dimensions.
   [[nodiscard]] std::size_t batch() const;
   // The sum of the volumes: what a shape without further knowledge is measured by.
@@ -58,12 +64,14 @@ class MonomialBasis {
 
   void add_products(std::uint8_t leading);
   void add_tilings(const Factors& factor);
+  [[nodiscard]] std::size_t find(const Factors& factors) const;
 
   std::size_t dimensions_ = 0;
   std::size_t linear_count_ = 0;
   std::size_t time_count_ = 1;
   std::vector<Factors> factors_;
   std::vector<Tiling> tilings_;
+  std::vector<std::uint8_t> lengths_;
 };
 
 // Of batch and five further dimensions: 2 * (1 + 5 + 15).

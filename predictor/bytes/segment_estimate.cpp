@@ -1,6 +1,7 @@
 // How a segment's model answers: predictions and their upper bounds, and the model in words.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "predictor/bytes/segment_model.h"
@@ -111,6 +112,20 @@ LogChoice SegmentModel::log_for(const ShapeKey& shape) const {
   return choose_log(groups_, shape, basis_->volume(shape));
 }
 
+bool SegmentModel::is_fitted(const ShapeKey& shape, const LogChoice& log) const {
+  if (!prefers_polynomials_) return false;
+  if (!log.is_told_apart || !log.group->shapes_seen.surrounds(shape)) return true;
+  return std::ranges::any_of(samples_, [&](const StoredSample& sample) {
+    return is_alone(sample) && log.group->shapes_seen.surrounds(sample.shape);
+  });
+}
+
+// No other shape has its log.
+bool SegmentModel::is_alone(const StoredSample& sample) const {
+  return sample.has_deltas &&
+         std::ranges::find(groups_, sample.signature, &LogGroup::signature) == groups_.end();
+}
+
 void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
                                   SegmentEstimate& estimate) const {
   estimate.basis = basis();
@@ -123,53 +138,62 @@ void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::in
     return;
   }
   const LogChoice log = log_for(shape);
+  if (is_fitted(shape, log)) {
+    estimate.basis = PredictionBasis::kLeastSquares;
+    return estimate_fitted(shape, estimate);
+  }
   const ExactModel& model = log.group->model;
   ExactEstimate exact = model.predict(monomials, basis_->volume(shape));
-  if (log.rival != nullptr) {
-    const ExactEstimate other = log.rival->model.predict(monomials, basis_->volume(shape));
+  for (const LogGroup* rival : log.rivals) {
+    const ExactEstimate other = rival->model.predict(monomials, basis_->volume(shape));
     const bool same = other.net_bytes == exact.net_bytes && other.peak_bytes == exact.peak_bytes;
     exact.identified = exact.identified && same;
     exact.net_upper_bytes = std::max(exact.net_upper_bytes, other.net_upper_bytes);
     exact.peak_upper_bytes = std::max(exact.peak_upper_bytes, other.peak_upper_bytes);
   }
   const StoredSample* const lone = lone_like(shape, *log.group);
-  if (lone != nullptr) move_to_lone(shape, *lone, model, exact);
+  const bool is_moved = lone != nullptr && move_to_lone(shape, *lone, model, exact);
   estimate.net_bytes = exact.net_bytes;
   estimate.peak_bytes = exact.peak_bytes;
   estimate.net_upper_bytes = exact.net_upper_bytes;
   estimate.peak_upper_bytes = exact.peak_upper_bytes;
   estimate.identified = exact.identified && samples_.size() >= 2;
   make_consistent(estimate);
-  if (!estimate.identified && log.rival == nullptr) sharpen_bounds(shape, monomials, estimate);
-  if (lone != nullptr) estimate.identified = false;
+  if (!estimate.identified && log.rivals.empty()) sharpen_bounds(shape, monomials, estimate);
+  if (is_moved) estimate.identified = false;
   if (samples_.size() >= 2 && model.interpolates()) {
     estimate.basis = PredictionBasis::kLeastSquares;
   }
 }
 
-// The latest sample whose log no other shape has, where whole vectors tell that the shape is one of
-// its like and none of the group's. Null: there is none.
+// The nearest sample whose log no other shape has, where whole vectors or a length tell that the
+// shape is one of its like and none of the group's. Null: there is none.
 const StoredSample* SegmentModel::lone_like(const ShapeKey& shape, const LogGroup& group) const {
   const StoredSample* found = nullptr;
-  for (const StoredSample& sample : samples_) {
-    const bool is_alone =
-        sample.has_deltas &&
-        std::ranges::find(groups_, sample.signature, &LogGroup::signature) == groups_.end();
-    if (!is_alone || ones_of(sample.shape) != ones_of(shape)) continue;
-    WholeVectors vectors;
-    vectors.add(sample.shape);
-    if (vectors.claims(shape, group.whole_vectors).value_or(false)) found = &sample;
+  double nearest = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    const StoredSample& sample = samples_[i];
+    const bool gave_way = sample.order < group.first_order && !is_recent(i);
+    if (!is_alone(sample) || gave_way || ones_of(sample.shape) != ones_of(shape)) continue;
+    const double volume = basis_->volume(sample.shape);
+    ShapeSet alone;
+    alone.add(sample.shape, volume);
+    const double away = std::abs(volume - basis_->volume(shape));
+    if (away >= nearest || !alone.has_its_like(shape, group.shapes_seen)) continue;
+    found = &sample;
+    nearest = away;
   }
   return found;
 }
 
 // By what the lone one had beyond the group there, as the shape is larger or smaller; at most all
-// of it, and more as the square of the shape.
-void SegmentModel::move_to_lone(const ShapeKey& shape, const StoredSample& lone,
+// of it, and more as the square of the shape. False: it had the same, in another order.
+bool SegmentModel::move_to_lone(const ShapeKey& shape, const StoredSample& lone,
                                 const ExactModel& model, ExactEstimate& exact) const {
   Monomials buffer{};
   const double volume = basis_->volume(lone.shape);
   const ExactEstimate there = model.predict(evaluate(lone.shape, buffer), volume);
+  if (lone.net_bytes == there.net_bytes && lone.peak_bytes == there.peak_bytes) return false;
   const double growth = basis_->volume(shape) / volume;
   const auto move = [growth](std::int64_t beyond, std::int64_t& bytes, std::int64_t& upper) {
     const auto moved = static_cast<double>(beyond);
@@ -179,6 +203,7 @@ void SegmentModel::move_to_lone(const ShapeKey& shape, const StoredSample& lone,
   move(lone.net_bytes - there.net_bytes, exact.net_bytes, exact.net_upper_bytes);
   move(lone.peak_bytes - there.peak_bytes, exact.peak_bytes, exact.peak_upper_bytes);
   exact.identified = false;
+  return true;
 }
 
 // A log that few shapes share leaves the sizes in it open in more ways than the sums of all shapes
@@ -186,9 +211,9 @@ void SegmentModel::move_to_lone(const ShapeKey& shape, const StoredSample& lone,
 void SegmentModel::sharpen_bounds(const ShapeKey& shape, std::span<const std::int64_t> monomials,
                                   SegmentEstimate& estimate) const {
   if (!polynomials_ || project(shape, samples_).shape != shape) return;
-  const auto net = polynomials_->net.highest(monomials);
-  const auto peak = polynomials_->peak.highest(monomials);
-  if (!net || !peak || !polynomials_->net.is_tested() || !polynomials_->peak.is_tested()) return;
+  const auto net = polynomials_->net().highest(monomials);
+  const auto peak = polynomials_->peak().highest(monomials);
+  if (!net || !peak || !polynomials_->is_tested()) return;
   estimate.net_upper_bytes = std::min(estimate.net_upper_bytes, to_bytes(std::ceil(*net)));
   estimate.peak_upper_bytes = std::min(estimate.peak_upper_bytes, to_bytes(std::ceil(*peak)));
   make_consistent(estimate);
@@ -200,13 +225,13 @@ void SegmentModel::sharpen_bounds(const ShapeKey& shape, std::span<const std::in
 void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const {
   Monomials buffer{};
   const auto monomials = evaluate(shape, buffer);
-  estimate.net_bytes = to_bytes(polynomials_->net.value(monomials));
-  estimate.peak_bytes = to_bytes(polynomials_->peak.value(monomials));
+  estimate.net_bytes = to_bytes(polynomials_->net().value(monomials));
+  estimate.peak_bytes = to_bytes(polynomials_->peak().value(monomials));
   const Projection projection = project(shape, samples_);
   Monomials projected_buffer{};
   const auto projected = evaluate(projection.shape, projected_buffer);
   bool is_open = false;  // rivals say more than the noise does, or the fit is no fit
-  const auto bound = [&](const LinearFit& fit) {
+  const auto bound = [&](const PolynomialFit::Quantity& fit) {
     const double slack = fit.slack(projected);
     const double along = fit.value(projected) + slack;
     const double most = fit.highest(projected).value_or(along);
@@ -214,9 +239,9 @@ void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estim
     is_open = is_open || slack > std::max(kPoor * std::abs(along), kNoiseBytes);
     return scaled_bound(most, projection.growth);
   };
-  double net_upper = bound(polynomials_->net);
-  double peak_upper = bound(polynomials_->peak);
-  const bool tested = polynomials_->net.is_tested() && polynomials_->peak.is_tested();
+  double net_upper = bound(polynomials_->net());
+  double peak_upper = bound(polynomials_->peak());
+  const bool tested = polynomials_->is_tested();
   if (!tested) {
     // No residual to judge by: at least what each sample gives when scaled.
     for (const StoredSample& sample : samples_) {
@@ -259,7 +284,7 @@ LearnedQuantity SegmentModel::describe_rows(const std::string& quantity,
   LearnedQuantity learned;
   learned.segment = key_;
   learned.quantity = quantity;
-  learned.basis = basis();
+  learned.basis = prefers_polynomials_ ? PredictionBasis::kLeastSquares : basis();
   learned.samples = observations_;
   learned.distinct_shapes = distinct_shapes();
   if (dimensions() > 0) learned.dimensions = samples_.front().shape.names();
@@ -293,17 +318,14 @@ std::vector<std::vector<std::int64_t>> SegmentModel::shapes_to_describe() const 
 std::vector<LearnedQuantity> SegmentModel::describe() const {
   std::vector<LearnedQuantity> learned;
   if (samples_.empty()) return learned;
-  if (!groups_.empty()) {
+  if (!groups_.empty() && !prefers_polynomials_) {
     const ExactModel& model = groups_.front().model;
     learned.push_back(describe_rows("net_bytes", model.describe_net()));
     learned.push_back(
         describe_rows("peak_bytes", model.describe_peak(shapes_to_describe(), kMostPeakTerms)));
   } else if (polynomials_) {
-    const auto rows = [](const LinearFit& fit) {
-      return PolynomialRows{fit.terms(), {fit.coefficients()}};
-    };
-    learned.push_back(describe_rows("net_bytes", rows(polynomials_->net)));
-    learned.push_back(describe_rows("peak_bytes", rows(polynomials_->peak)));
+    learned.push_back(describe_rows("net_bytes", polynomials_->net().rows()));
+    learned.push_back(describe_rows("peak_bytes", polynomials_->peak().rows()));
   } else {
     const auto term = static_cast<std::uint8_t>(
         key_.kind == SegmentKind::kOptimizer ? 0 : basis_->linear_count());

@@ -5,13 +5,13 @@
 #include <iterator>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace pudica::predictor {
 namespace {
 
-// Which log a segment produces is judged by its last shapes.
 constexpr std::size_t kRecentShapes = 8;
-constexpr std::size_t kMostGroups = 4;
+constexpr std::size_t kMostGroups = 16;  // chunks that a loop goes through, from one to so many
 // Shapes after which an exact model is not doubted for one odd sample, and samples that must agree
 // among themselves to replace it.
 constexpr std::size_t kSettledShapes = 4;
@@ -110,7 +110,8 @@ bool SegmentModel::store(StoredSample sample) {
   if (was_exact && !confirmed && !turned_at_) turned_at_ = sample.order;
   hashes_.push_back(sample.shape.hash());
   samples_.push_back(std::move(sample));
-  if (confirmed && !evicted) return regroup();
+  // Polynomials are made of all samples.
+  if (confirmed && !evicted && !prefers_polynomials_) return regroup();
   refit();
   if (turned_at_) forget_before_the_turn();
   return true;
@@ -130,19 +131,24 @@ bool SegmentModel::is_reordered(const StoredSample& known, const StoredSample& s
 }
 
 // Where a settled exact model was contradicted: once the samples since then agree with one another
-// exactly, the older ones belong to what the segment used to be.
+// exactly, the older ones belong to what the segment used to be. Unless all of them are longer, or
+// shorter: lengths may rise or fall through a run.
 void SegmentModel::forget_before_the_turn() {
   if (!groups_.empty() && !groups_.front().model.interpolates()) {
     turned_at_.reset();  // the contradiction fitted in after all
     return;
   }
   SegmentModel recent(key_, options_, dimensions());
+  ShapeSet before;
+  ShapeSet since;
   for (const StoredSample& sample : samples_) {
-    if (sample.order < *turned_at_) continue;
+    const bool is_older = sample.order < *turned_at_;
+    (is_older ? before : since).add(sample.shape, basis_->volume(sample.shape));
+    if (is_older) continue;
     recent.samples_.push_back(sample);
     recent.hashes_.push_back(sample.shape.hash());
   }
-  if (recent.samples_.size() < kRecentAgreement) return;
+  if (recent.samples_.size() < kRecentAgreement || since.is_of_other_lengths(before)) return;
   recent.refit();
   const bool exact = !recent.groups_.empty() && !recent.groups_.front().model.interpolates() &&
                      recent.groups_.front().shapes >= kRecentAgreement;
@@ -158,7 +164,9 @@ bool SegmentModel::is_predicted_exactly(const StoredSample& sample) const {
   if (groups_.empty() || samples_.size() < 2) return false;
   Monomials buffer{};
   const auto monomials = evaluate(sample.shape, buffer);
-  const LogGroup& group = *log_for(sample.shape).group;
+  const LogChoice log = log_for(sample.shape);
+  const LogGroup& group = *log.group;
+  if (is_fitted(sample.shape, log)) return false;
   if (lone_like(sample.shape, group) != nullptr) return false;
   if (sample.has_deltas) {
     return group.signature == sample.signature && group.has_pattern_of(sample.shape) &&
@@ -197,23 +205,26 @@ void SegmentModel::evict_one() {
 
 void SegmentModel::refit() {
   polynomials_.reset();
+  prefers_polynomials_ = false;
   refit_groups();
   const bool one_log = !groups_.empty() && groups_.front().shapes == samples_.size();
   if (one_log || samples_.size() < 2) return;
   refit_polynomials();
-  if (!groups_.empty() && polynomials_fit_better()) groups_.clear();
+  prefers_polynomials_ = !groups_.empty() && polynomials_fit_better();
 }
 
 // Over the shapes with other logs than the preferred group's, which its model has not seen: the
-// polynomials have, so that they must be better by far, and tested.
+// polynomials have, so that they must be better by far, and tested. Of one shape alone any would
+// be.
 bool SegmentModel::polynomials_fit_better() const {
   constexpr double kByFar = 8;
-  if (!polynomials_->net.is_tested() || !polynomials_->peak.is_tested()) return false;
-  const double residual =
-      std::max(polynomials_->net.largest_residual(), polynomials_->peak.largest_residual());
+  if (!polynomials_->is_tested()) return false;
+  const double residual = polynomials_->largest_residual();
   std::int64_t worst = 0;
+  std::size_t others = 0;
   for (const StoredSample& sample : samples_) {
     if (sample.has_deltas && sample.signature == groups_.front().signature) continue;
+    ++others;
     Monomials buffer{};
     const auto monomials = evaluate(sample.shape, buffer);
     const ExactEstimate estimate = first_of_pattern(groups_, sample.shape)
@@ -222,7 +233,11 @@ bool SegmentModel::polynomials_fit_better() const {
                       std::abs(sample.peak_bytes - estimate.peak_bytes)});
   }
   const auto tolerance = static_cast<double>(tolerance_bytes());
-  return std::max(residual, tolerance) * kByFar < static_cast<double>(worst);
+  return others > 1 && std::max(residual, tolerance) * kByFar < static_cast<double>(worst);
+}
+
+bool SegmentModel::is_recent(std::size_t index) const {
+  return index + kRecentShapes >= samples_.size();
 }
 
 std::vector<LogGroup> SegmentModel::rank_groups() const {
@@ -232,8 +247,7 @@ std::vector<LogGroup> SegmentModel::rank_groups() const {
     if (!sample.has_deltas) continue;
     LogGroup& group = groups[sample.signature];
     group.signature = sample.signature;
-    group.add(sample.shape, sample.order, basis_->volume(sample.shape),
-              i + kRecentShapes >= samples_.size());
+    group.add(sample.shape, sample.order, basis_->volume(sample.shape), is_recent(i));
   }
   std::vector<LogGroup> ranked;
   for (auto& [signature, group] : groups) {
@@ -265,28 +279,36 @@ ExactModel SegmentModel::build_exact(std::uint64_t signature) const {
 }
 
 void SegmentModel::refit_groups() {
-  groups_ = rank_groups();
-  for (LogGroup& group : groups_) group.model = build_exact(group.signature);
+  const std::vector<LogGroup> before = std::exchange(groups_, rank_groups());
+  for (LogGroup& group : groups_) {
+    const auto known = std::ranges::find_if(
+        before, [&group](const LogGroup& one) { return one.has_same_samples(group); });
+    group.model = known != before.end() ? known->model : build_exact(group.signature);
+  }
   if (!groups_.empty() && contradicts_recent(groups_.front().model)) groups_.clear();
 }
 
 // After a sample that the models need not be made anew for. False: all shapes are read from the
 // same logs as before.
 bool SegmentModel::regroup() {
-  if (groups_.size() < 2) return false;
+  const bool has_lone = std::ranges::any_of(
+      samples_, [this](const StoredSample& sample) { return is_alone(sample); });
+  if (groups_.size() < 2 && !has_lone) return false;
   std::vector<LogGroup> ranked = rank_groups();
-  for (LogGroup& group : ranked) {
-    const auto known = std::ranges::find(groups_, group.signature, &LogGroup::signature);
-    if (known == groups_.end()) {
-      refit();
-      return true;
-    }
-    group.model = std::move(known->model);
+  const auto known_as = [this](const LogGroup& group) {
+    return std::ranges::find(groups_, group.signature, &LogGroup::signature);
+  };
+  if (std::ranges::any_of(ranked,
+                          [&](const LogGroup& g) { return known_as(g) == groups_.end(); })) {
+    refit();
+    return true;
   }
+  for (LogGroup& group : ranked) group.model = known_as(group)->model;
   const bool same = std::ranges::equal(
       ranked, groups_, [](const LogGroup& a, const LogGroup& b) { return a.is_alike(b); });
   groups_ = std::move(ranked);
-  return !same;
+  // Whether a lone one still tells hangs on how many came since.
+  return !same || has_lone;
 }
 
 // Samples without a log cannot join a group; where most recent ones contradict it, it is stale.
@@ -309,25 +331,17 @@ bool SegmentModel::contradicts_recent(const ExactModel& model) const {
 }
 
 void SegmentModel::refit_polynomials() {
-  std::vector<std::int64_t> monomials(samples_.size() * basis_->size());
-  std::vector<std::int64_t> net;
-  std::vector<std::int64_t> peak;
-  for (std::size_t i = 0; i < samples_.size(); ++i) {
-    basis_->evaluate(samples_[i].shape,
-                     std::span(monomials).subspan(i * basis_->size(), basis_->size()));
-    net.push_back(samples_[i].net_bytes);
-    peak.push_back(samples_[i].peak_bytes);
-  }
-  FitSamples fit;
-  fit.monomials = monomials;
-  fit.columns = basis_->size();
+  PolynomialFit::Samples fit;
+  fit.basis = basis_;
   fit.tolerance = static_cast<double>(tolerance_bytes());
-  fit.wants_rivals = true;
-  fit.values = net;
-  polynomials_.emplace();
-  polynomials_->net = LinearFit::fit(fit);
-  fit.values = peak;
-  polynomials_->peak = LinearFit::fit(fit);
+  for (const StoredSample& sample : samples_) {
+    Monomials buffer{};
+    const auto monomials = evaluate(sample.shape, buffer);
+    fit.monomials.insert(fit.monomials.end(), monomials.begin(), monomials.end());
+    fit.net_bytes.push_back(sample.net_bytes);
+    fit.peak_bytes.push_back(sample.peak_bytes);
+  }
+  polynomials_ = PolynomialFit::fit(fit);
 }
 
 bool SegmentModel::set_state(std::vector<StoredSample> samples, std::int64_t observations,

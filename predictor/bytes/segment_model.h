@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "predictor/bytes/exact_model.h"
-#include "predictor/bytes/least_squares.h"
 #include "predictor/bytes/log_group.h"
 #include "predictor/bytes/monomials.h"
+#include "predictor/bytes/polynomial_fit.h"
 #include "predictor/times/time_model.h"
 #include "pudica/predictor.h"
 
@@ -32,7 +32,8 @@ struct StoredSample {
 // Learns one segment. Bytes: the exact model of the log that most recent shapes share, or of
 // another where something tells that the shape is one of its (log_group.h), where two shapes share
 // one and polynomials of net and peak do not fit all shapes far better (loops as long as the batch:
-// a log is that of one length); else those; else the one shape scaled. Memory is bounded by the
+// a log is that of one length); else those, but among the shapes of one log; else the one shape
+// scaled. Memory is bounded by the
 // distinct shapes kept: the oldest goes first, the extremes of each dimension stay. A full store
 // does not take in what the exact model predicts already. Not thread-safe.
 class SegmentModel {
@@ -60,11 +61,6 @@ class SegmentModel {
  private:
   using Monomials = std::array<std::int64_t, kMostMonomials>;
 
-  struct PolynomialFit {
-    LinearFit net;
-    LinearFit peak;
-  };
-
   [[nodiscard]] std::span<const std::int64_t> evaluate(const ShapeKey& shape,
                                                        Monomials& values) const;
   StoredSample make_stored(const ShapeKey& shape, const SegmentSample& sample) const;
@@ -75,6 +71,8 @@ class SegmentModel {
   void evict_one();
   [[nodiscard]] const StoredSample* find(const ShapeKey& shape) const;
 
+  // Which log a segment produces is judged by its last shapes.
+  [[nodiscard]] bool is_recent(std::size_t index) const;
   // Sums of bytes that differ by no more are the same.
   [[nodiscard]] std::int64_t tolerance_bytes() const {
     return std::max<std::int64_t>(options_.granularity_bytes, 8);
@@ -90,6 +88,9 @@ class SegmentModel {
   ExactModel build_exact(std::uint64_t signature) const;
 
   [[nodiscard]] LogChoice log_for(const ShapeKey& shape) const;
+  [[nodiscard]] bool is_alone(const StoredSample& sample) const;
+  // As the polynomials have it, not the logs.
+  [[nodiscard]] bool is_fitted(const ShapeKey& shape, const LogChoice& log) const;
   void estimate_seen(const StoredSample& sample, std::span<const std::int64_t> monomials,
                      SegmentEstimate& estimate) const;
   void estimate_bytes(const ShapeKey& shape, std::span<const std::int64_t> monomials,
@@ -97,7 +98,7 @@ class SegmentModel {
   void sharpen_bounds(const ShapeKey& shape, std::span<const std::int64_t> monomials,
                       SegmentEstimate& estimate) const;
   [[nodiscard]] const StoredSample* lone_like(const ShapeKey& shape, const LogGroup& group) const;
-  void move_to_lone(const ShapeKey& shape, const StoredSample& lone, const ExactModel& model,
+  bool move_to_lone(const ShapeKey& shape, const StoredSample& lone, const ExactModel& model,
                     ExactEstimate& exact) const;
   void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
   void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
@@ -116,6 +117,7 @@ class SegmentModel {
   std::int64_t observations_ = 0;
   std::vector<LogGroup> groups_;              // the preferred one first
   std::optional<PolynomialFit> polynomials_;  // of all samples, where some are in no group
+  bool prefers_polynomials_ = false;          // but where a shape lies among those of one group
   TimeModel time_;
 };
 

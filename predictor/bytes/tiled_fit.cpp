@@ -3,26 +3,17 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <set>
 
 namespace pudica::predictor {
 namespace {
 
-// Of kernels: vectors of a mask to blocks of queries.
-constexpr std::int64_t kLeastTile = 8;
-constexpr std::int64_t kMostTile = 256;
 constexpr std::size_t kMostForms = 32;
 
 std::size_t distinct(std::span<const std::int64_t> sizes) {
   return std::set<std::int64_t>(sizes.begin(), sizes.end()).size();
-}
-
-// Coefficients are products of hidden sizes and bytes an element: what is left of them without
-// their powers of two is small. (One that stands for a constant batch as well has more of those.)
-std::uint64_t odd_part(const Form& form) {
-  const auto coefficient = static_cast<std::uint64_t>(form.coefficient);
-  return coefficient >> static_cast<unsigned>(std::countr_zero(coefficient));
 }
 
 // The sizes that stay at what is the most, by element of the monomial `of`.
@@ -86,6 +77,11 @@ void add_capped(const SizeSamples& samples, std::span<const Tiling> tilings, std
 }
 
 }  // namespace
+
+std::uint64_t odd_part(const Form& form) {
+  const auto coefficient = static_cast<std::uint64_t>(std::abs(form.coefficient));
+  return coefficient >> static_cast<unsigned>(std::countr_zero(coefficient));
+}
 
 TiledForms match_tiled(const SizeSamples& raw, std::span<const Tiling> tilings) {
   const SizeSamples samples = with_true_granularity(raw);

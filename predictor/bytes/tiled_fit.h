@@ -4,12 +4,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "predictor/bytes/event_fit.h"
 
 namespace pudica::predictor {
+
+// Of kernels: vectors of a mask to blocks of queries.
+inline constexpr std::int64_t kLeastTile = 8;
+inline constexpr std::int64_t kMostTile = 256;
+
+// Coefficients are products of hidden sizes and bytes an element: what is left of them without
+// their powers of two is small. (One that stands for a constant batch as well has more of those.)
+std::uint64_t odd_part(const Form& form);
 
 struct TiledForms {
   std::vector<Form> forms;  // each gives every size; the point first, then by preference

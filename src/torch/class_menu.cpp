@@ -93,7 +93,7 @@ std::shared_ptr<const ClassMenu> ClassTapes::menu_at(const ShapeKey& shape, std:
   const bool by_place = !strayed && place < latest_at_.size();
   const Reading& latest = readings_[by_place ? latest_at_[place] : latest_];
   for (const Reading& other : readings_) {
-    if (other.met.claims(shape, latest.met).value_or(false)) return other.menu;
+    if (other.met.claims(shape, latest.met)) return other.menu;
   }
   return latest.menu;
 }

@@ -90,6 +90,20 @@ TEST_F(LogChoice, OneOfItsLikeMovesAShape) {
   }
 }
 
+// Of two chunks one call alone is known, and many of one: what is about as long needs about as
+// much.
+TEST_F(LogChoice, OneThatIsAsLongMovesAShape) {
+  truth_ = [](const ShapeKey& shape) {
+    const auto chunks = static_cast<std::size_t>(1 + (shape[1] - 1) / 64);
+    return sample(std::vector<Size>(1 + 2 * chunks, kPlain), shape, 1);
+  };
+  observe({{16, 20}, {12, 31}, {8, 33}, {12, 44}, {9, 50}, {16, 27}, {2, 37}, {16, 97}});
+  expect_exact({{16, 40}, {8, 25}, {4, 35}});
+  expect_bounded({{16, 90}, {12, 101}, {8, 77}});
+  const auto estimate = predictor_->predict(kBackward, {12, 90});
+  EXPECT_EQ(estimate->peak_bytes, truth_({12, 90}).peak_bytes);
+}
+
 // A large sum is taken in more stages than a small one. What lies between the sizes seen may be
 // either.
 TEST_F(LogChoice, BySize) {
@@ -97,6 +111,76 @@ TEST_F(LogChoice, BySize) {
   observe({{16, 121}, {12, 264}, {12, 133}, {16, 296}, {12, 305}, {16, 410}, {16, 89}});
   expect_exact({{16, 77}, {16, 80}, {12, 400}, {16, 423}, {8, 96}, {16, 504}});
   expect_bounded({{16, 150}, {16, 180}, {12, 230}});
+}
+
+// A loop over chunks goes once more from some length on, whatever the batch: a few long rows are
+// less than many short ones.
+TEST_F(LogChoice, ByALength) {
+  truth_ = [](const ShapeKey& shape) {
+    return sample(std::vector<Size>(static_cast<std::size_t>(2 + (shape[1] - 1) / 64), kPlain),
+                  shape, 1);
+  };
+  observe(
+      {{3, 78}, {4, 63}, {6, 57}, {2, 68}, {3, 87}, {2, 113}, {5, 45}, {2, 70}, {6, 44}, {4, 101}});
+  expect_exact({{8, 33}, {2, 62}, {1, 96}, {9, 80}, {2, 55}, {12, 110}});
+  expect_bounded({{3, 65}, {4, 64}});
+}
+
+// Only whole chunks of 64 need no padding, though others are whole vectors.
+TEST_F(LogChoice, ByWholeChunks) {
+  truth_ = [](const ShapeKey& shape) {
+    std::vector<Size> sizes{kPlain, kPlain};
+    if (shape[1] % 64 != 0) sizes.push_back(kPlain);
+    return sample(sizes, shape, 1);
+  };
+  observe({{4, 121}, {3, 264}, {3, 128}, {4, 296}, {2, 320}, {4, 410}, {4, 88}, {3, 96}, {2, 160}});
+  expect_exact({{4, 77}, {4, 80}, {3, 400}, {4, 423}, {8, 192}, {2, 256}, {4, 32}});
+}
+
+// Where a shape may be of any of several, the bound is that of the largest.
+TEST_F(LogChoice, BoundedByAllThatItMayBe) {
+  truth_ = [](const ShapeKey& shape) {
+    const std::int64_t more = shape[1] > 400 ? 1 : shape[1] > 200 ? 7 : 0;
+    return sample(std::vector<Size>(static_cast<std::size_t>(2 + more), kPlain), shape, 1);
+  };
+  for (const bool reversed : {false, true}) {
+    predictor_ = make_online_predictor({});
+    std::vector<ShapeKey> shapes{{4, 121}, {4, 130}, {4, 301}, {4, 333}, {4, 451}, {4, 475}};
+    if (reversed)
+      std::ranges::swap_ranges(shapes.begin(), shapes.begin() + 2, shapes.begin() + 2,
+                               shapes.begin() + 4);
+    observe(shapes);
+    expect_exact({{4, 311}, {4, 460}, {4, 125}});
+    expect_bounded({{4, 150}, {4, 205}, {4, 298}, {4, 340}, {4, 399}, {4, 402}});
+  }
+}
+
+// A loop that goes as often as two lengths are together: no log's shapes are apart from another's,
+// and all sums are known.
+TEST_F(LogChoice, LogsThatAreNotToldApartAnswerForNothing) {
+  truth_ = [](const ShapeKey& shape) {
+    return sample(std::vector<Size>(static_cast<std::size_t>(shape[1] + shape[2]),
+                                    [](const ShapeKey& s) { return 4096 * s[0]; }),
+                  shape, 1);
+  };
+  observe({{4, 5, 15},
+           {6, 15, 5},
+           {5, 6, 14},
+           {4, 5, 20},
+           {5, 20, 5},
+           {6, 9, 16},
+           {4, 10, 20},
+           {6, 20, 10},
+           {5, 12, 18},
+           {4, 8, 9},
+           {6, 9, 8},
+           {5, 30, 3},
+           {4, 3, 30},
+           {6, 16, 17}});
+  for (const ShapeKey& asked : {ShapeKey{6, 10, 10}, ShapeKey{6, 12, 12}, ShapeKey{5, 5, 5}}) {
+    const auto estimate = predictor_->predict(kBackward, asked);
+    EXPECT_EQ(estimate->peak_bytes, truth_(asked).peak_bytes) << asked.to_string();
+  }
 }
 
 TEST_F(LogChoice, OfThreeSizes) {

@@ -64,14 +64,7 @@ void CountedShapes::match_one_term(const SizeSamples& samples, const View& view,
     form.monomial = static_cast<std::uint8_t>(m);
     form.granularity_bytes = samples.granularity_bytes;
     const auto range = coefficient_range(samples, form);
-    if (!range) continue;
-    form.coefficient = roundest(*range);
-    points.push_back(as_counted(view, form));
-    for (const std::int64_t end : {range->high, range->low}) {
-      if (end == points.back().coefficient) continue;
-      form.coefficient = end;
-      extremes.push_back(as_counted(view, form));
-    }
+    if (range) add_within(as_counted(view, form), *range, points, extremes);
   }
 }
 

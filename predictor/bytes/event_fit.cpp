@@ -28,14 +28,9 @@ void match_with_denominator(const SizeSamples& samples, std::int64_t denominator
     form.granularity_bytes = samples.granularity_bytes;
     const auto range = coefficient_range(samples, form);
     if (!range) continue;
-    form.coefficient = roundest(*range);
-    found.push_back(form);
-    if (m == 0) continue;  // every constant in the range rounds to the same size
-    for (const std::int64_t end : {range->high, range->low}) {
-      if (end == found.back().coefficient) continue;
-      form.coefficient = end;
-      extremes.push_back(form);
-    }
+    // Every constant in the range rounds to the same size.
+    const std::int64_t constant = roundest(*range);
+    add_within(form, m == 0 ? Range{constant, constant} : *range, found, extremes);
   }
   found.insert(found.end(), extremes.begin(), extremes.end());
 }
@@ -117,6 +112,16 @@ std::int64_t roundest(Range range) {
     if (candidate >= range.low && candidate != 0) return candidate;
   }
   return range.high;
+}
+
+void add_within(Form form, Range range, std::vector<Form>& points, std::vector<Form>& extremes) {
+  form.coefficient = roundest(range);
+  points.push_back(form);
+  for (const std::int64_t end : {range.high, range.low}) {
+    if (end == points.back().coefficient) continue;
+    form.coefficient = end;
+    extremes.push_back(form);
+  }
 }
 
 bool reproduces(const Form& form, const SizeSamples& samples) {

@@ -98,6 +98,9 @@ std::optional<CoefficientRange> coefficient_range(const SizeSamples& samples, co
 // The multiple of the largest power of two within the range: coefficients are products of hidden
 // sizes and bytes an element. Requires: low <= high.
 std::int64_t roundest(CoefficientRange range);
+// The form with the roundest coefficient within the range, and those at its ends.
+void add_within(Form form, CoefficientRange range, std::vector<Form>& points,
+                std::vector<Form>& extremes);
 bool reproduces(const Form& form, const SizeSamples& samples);
 // Sizes that are no multiples of the granularity were never rounded.
 SizeSamples with_true_granularity(SizeSamples samples);

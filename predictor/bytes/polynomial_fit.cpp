@@ -29,22 +29,21 @@ bool counts_differ(const PolynomialFit::Samples& samples, const Form& counting) 
 }  // namespace
 
 // The monomials that have the length among their factors.
-std::vector<Form> PolynomialFit::Quantity::counted_columns() const {
-  std::vector<Form> columns;
-  if (counting_.count.dimension == Count::kNone) return columns;
-  for (std::size_t m = 0; m < basis_->size(); ++m) {
-    Form form = counting_;
+void PolynomialFit::Quantity::set_counting(const MonomialBasis& basis, const Form& counting) {
+  basis_ = &basis;
+  if (counting.count.dimension == Count::kNone) return;
+  for (std::size_t m = 0; m < basis.size(); ++m) {
+    Form form = counting;
     form.monomial = static_cast<std::uint8_t>(m);
-    form.count.first_power = basis_->power(m, counting_.count.dimension);
-    if (form.count.first_power > 0) columns.push_back(form);
+    form.count.first_power = basis.power(m, counting.count.dimension);
+    if (form.count.first_power > 0) counted_.push_back(form);
   }
-  return columns;
 }
 
 std::vector<std::int64_t> PolynomialFit::Quantity::columns(
     std::span<const std::int64_t> monomials) const {
   std::vector<std::int64_t> values(monomials.begin(), monomials.end());
-  for (const Form& form : counted_columns()) values.push_back(form.first_term(monomials));
+  for (const Form& form : counted_) values.push_back(form.first_term(monomials));
   return values;
 }
 
@@ -60,21 +59,21 @@ void PolynomialFit::Quantity::fit_to(const Samples& samples, std::span<const std
   fit.columns = rows.size() / bytes.size();
   fit.values = bytes;
   fit.tolerance = samples.tolerance;
-  fit.wants_rivals = counting_.count.dimension == Count::kNone;
+  fit.wants_rivals = counted_.empty();
   fit_ = LinearFit::fit(fit);
 }
 
 double PolynomialFit::Quantity::value(std::span<const std::int64_t> monomials) const {
-  return fit_.value(columns(monomials));
+  return counted_.empty() ? fit_.value(monomials) : fit_.value(columns(monomials));
 }
 
 double PolynomialFit::Quantity::slack(std::span<const std::int64_t> monomials) const {
-  return fit_.slack(columns(monomials));
+  return counted_.empty() ? fit_.slack(monomials) : fit_.slack(columns(monomials));
 }
 
 std::optional<double> PolynomialFit::Quantity::highest(
     std::span<const std::int64_t> monomials) const {
-  if (counting_.count.dimension == Count::kNone) return fit_.highest(monomials);
+  if (counted_.empty()) return fit_.highest(monomials);
   double most = value(monomials) + slack(monomials);
   for (const Quantity& rival : rivals_) {
     most = std::max(most, rival.value(monomials) + rival.slack(monomials));
@@ -83,7 +82,6 @@ std::optional<double> PolynomialFit::Quantity::highest(
 }
 
 PolynomialRows PolynomialFit::Quantity::rows() const {
-  const std::vector<Form> counted = counted_columns();
   std::vector<double> sums(basis_->size());
   const std::vector<double> coefficients = fit_.coefficients();
   for (std::size_t i = 0; i < coefficients.size(); ++i) {
@@ -91,7 +89,7 @@ PolynomialRows PolynomialFit::Quantity::rows() const {
     if (column < sums.size()) {
       sums[column] += coefficients[i];
     } else {
-      const Form& form = counted[column - sums.size()];
+      const Form& form = counted_[column - sums.size()];
       const auto elements = std::pow(static_cast<double>(form.tile), form.count.first_power);
       sums[form.monomial] += coefficients[i] / elements;
     }
@@ -113,8 +111,7 @@ double PolynomialFit::largest_residual() const {
 PolynomialFit PolynomialFit::of(const Samples& samples, const Form& counting) {
   PolynomialFit fit;
   for (Quantity* quantity : {&fit.net_, &fit.peak_}) {
-    quantity->basis_ = samples.basis;
-    quantity->counting_ = counting;
+    quantity->set_counting(*samples.basis, counting);
   }
   fit.net_.fit_to(samples, samples.net_bytes);
   fit.peak_.fit_to(samples, samples.peak_bytes);

@@ -38,13 +38,13 @@ class PolynomialFit {
    private:
     friend class PolynomialFit;
 
-    [[nodiscard]] std::vector<Form> counted_columns() const;
+    void set_counting(const MonomialBasis& basis, const Form& counting);
     // The monomials, and those with a length counted.
     [[nodiscard]] std::vector<std::int64_t> columns(std::span<const std::int64_t> monomials) const;
     void fit_to(const Samples& samples, std::span<const std::int64_t> bytes);
 
     const MonomialBasis* basis_ = nullptr;
-    Form counting_;  // of which length, in what tiles
+    std::vector<Form> counted_;  // the columns with a length counted; none: of products alone
     LinearFit fit_;
     std::vector<Quantity> rivals_;  // other countings
   };

@@ -170,6 +170,7 @@ void SegmentModel::estimate_bytes(const ShapeKey& shape, std::span<const std::in
 // shape is one of its like and none of the group's. Null: there is none.
 const StoredSample* SegmentModel::lone_like(const ShapeKey& shape, const LogGroup& group) const {
   const StoredSample* found = nullptr;
+  if (!has_lone_) return found;
   double nearest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < samples_.size(); ++i) {
     const StoredSample& sample = samples_[i];

@@ -207,6 +207,8 @@ void SegmentModel::refit() {
   polynomials_.reset();
   prefers_polynomials_ = false;
   refit_groups();
+  has_lone_ = std::ranges::any_of(samples_,
+                                  [this](const StoredSample& sample) { return is_alone(sample); });
   const bool one_log = !groups_.empty() && groups_.front().shapes == samples_.size();
   if (one_log || samples_.size() < 2) return;
   refit_polynomials();
@@ -291,9 +293,7 @@ void SegmentModel::refit_groups() {
 // After a sample that the models need not be made anew for. False: all shapes are read from the
 // same logs as before.
 bool SegmentModel::regroup() {
-  const bool has_lone = std::ranges::any_of(
-      samples_, [this](const StoredSample& sample) { return is_alone(sample); });
-  if (groups_.size() < 2 && !has_lone) return false;
+  if (groups_.size() < 2 && !has_lone_) return false;
   std::vector<LogGroup> ranked = rank_groups();
   const auto known_as = [this](const LogGroup& group) {
     return std::ranges::find(groups_, group.signature, &LogGroup::signature);
@@ -308,7 +308,7 @@ bool SegmentModel::regroup() {
       ranked, groups_, [](const LogGroup& a, const LogGroup& b) { return a.is_alike(b); });
   groups_ = std::move(ranked);
   // Whether a lone one still tells hangs on how many came since.
-  return !same || has_lone;
+  return !same || has_lone_;
 }
 
 // Samples without a log cannot join a group; where most recent ones contradict it, it is stale.

@@ -117,6 +117,7 @@ class SegmentModel {
   std::int64_t observations_ = 0;
   std::vector<LogGroup> groups_;              // the preferred one first
   std::optional<PolynomialFit> polynomials_;  // of all samples, where some are in no group
+  bool has_lone_ = false;                     // samples that are alone, since refit()
   bool prefers_polynomials_ = false;          // but where a shape lies among those of one group
   TimeModel time_;
 };

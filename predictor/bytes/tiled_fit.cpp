@@ -96,13 +96,7 @@ TiledForms match_tiled(const SizeSamples& raw, std::span<const Tiling> tilings) 
       form.granularity_bytes = samples.granularity_bytes;
       const auto range = coefficient_range(samples, form);
       if (!range) continue;
-      form.coefficient = roundest(*range);
-      found.forms.push_back(form);
-      for (const std::int64_t end : {range->high, range->low}) {
-        if (end == found.forms.back().coefficient) continue;
-        form.coefficient = end;
-        extremes.push_back(form);
-      }
+      add_within(form, *range, found.forms, extremes);
     }
   }
   std::ranges::stable_sort(found.forms, {}, odd_part);

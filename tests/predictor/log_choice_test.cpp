@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -124,6 +125,21 @@ TEST_F(LogChoice, ByALength) {
       {{3, 78}, {4, 63}, {6, 57}, {2, 68}, {3, 87}, {2, 113}, {5, 45}, {2, 70}, {6, 44}, {4, 101}});
   expect_exact({{8, 33}, {2, 62}, {1, 96}, {9, 80}, {2, 55}, {12, 110}});
   expect_bounded({{3, 65}, {4, 64}});
+}
+
+// Each of eight logs answers for its own lengths, where no sum of all explains them.
+TEST_F(LogChoice, OfAsManyLengthsAsALoopHas) {
+  truth_ = [](const ShapeKey& shape) {
+    const std::int64_t chunks = 1 + (shape[1] - 1) / 64;
+    std::vector<Size> sizes(static_cast<std::size_t>(2 + chunks), kPlain);
+    sizes.emplace_back(
+        [chunks](const ShapeKey& s) { return s[0] * (chunks * 7919 % 13 + 1) * 65536; });
+    return sample(sizes, shape, 1);
+  };
+  for (const auto& [batch, more] : {std::pair{3, 11}, {2, 29}, {4, 53}}) {
+    for (std::int64_t chunk = 0; chunk < 8; ++chunk) observe({{batch, 64 * chunk + more}});
+  }
+  for (std::int64_t chunk = 0; chunk < 8; ++chunk) expect_exact({{3, 64 * chunk + 37}});
 }
 
 // Only whole chunks of 64 need no padding, though others are whole vectors.

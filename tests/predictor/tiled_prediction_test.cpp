@@ -5,12 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "predictor/kernel_sizes.h"
+#include "predictor/rounded_sizes.h"
 #include "pudica/predictor.h"
 
 namespace pudica {
 namespace {
 
+using testing::kBackward;
 using testing::kMask;
 using testing::kPlain;
 using testing::sample;
@@ -18,7 +19,6 @@ using testing::Size;
 using testing::up;
 
 constexpr std::uint64_t kSeed = 20261127;
-const SegmentKey kBackward{SegmentKind::kBackward, 0, Mode::keep(), 0};
 
 // As an attention's backward in bfloat16 and the partial sums behind a bias have them.
 const Size kAccumulator = [](const ShapeKey& s) { return s[0] * up(s[1], 128) * 3072; };
@@ -30,27 +30,9 @@ const Size kWindow = [](const ShapeKey& s) {
   return s[0] * std::min<std::int64_t>(s[1], 128) * 96;
 };
 
-class TiledPrediction : public ::testing::TestWithParam<std::int64_t> {
+class TiledPrediction : public testing::RoundedSizes {
  protected:
   void SetUp() override { RecordProperty("seed", std::to_string(kSeed)); }
-
-  void observe(const std::vector<Size>& sizes, std::initializer_list<ShapeKey> shapes) {
-    for (const ShapeKey& shape : shapes) {
-      predictor_->observe(kBackward, shape, sample(sizes, shape, GetParam()));
-    }
-  }
-  void expect_exact(const std::vector<Size>& sizes, std::initializer_list<ShapeKey> shapes) {
-    for (const ShapeKey& shape : shapes) {
-      const auto estimate = predictor_->predict(kBackward, shape);
-      const SegmentSample truth = sample(sizes, shape, GetParam());
-      EXPECT_EQ(estimate->peak_bytes, truth.peak_bytes) << shape.to_string();
-      EXPECT_EQ(estimate->net_bytes, truth.net_bytes) << shape.to_string();
-      EXPECT_EQ(estimate->basis, PredictionBasis::kExact) << shape.to_string();
-      EXPECT_TRUE(estimate->identified) << shape.to_string();
-    }
-  }
-
-  std::unique_ptr<Predictor> predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
 };
 
 TEST_P(TiledPrediction, LengthsRowsAndMasksInWholeTiles) {

@@ -7,8 +7,12 @@ namespace {
 
 std::uint64_t unit_pattern(const ShapeKey& shape) { return std::uint64_t{1} << ones_of(shape); }
 
+// One or two shapes may be of a run's first steps, which are not as the others. More that are all
+// shorter, or all longer, are of lengths that rise or fall through a run.
 bool gave_way(const LogGroup& before, const LogGroup& after) {
-  return before.last_order < after.first_order && before.recent == 0;
+  constexpr std::size_t kFirstSteps = 2;
+  if (before.last_order >= after.first_order || before.recent > 0) return false;
+  return before.shapes <= kFirstSteps || !before.shapes_seen.is_of_other_lengths(after.shapes_seen);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ struct LogChoice {
 const LogGroup* first_of_pattern(const std::vector<LogGroup>& groups, const ShapeKey& shape);
 
 // That, or another such group where something tells the shapes of the two apart. A group that was
-// there before the other, and not lately, tells how the segment has changed.
+// there before the other, and not lately, tells how the segment has changed, unless all its shapes
+// are longer or shorter.
 LogChoice choose_log(const std::vector<LogGroup>& groups, const ShapeKey& shape, double volume);
 
 }  // namespace pudica::predictor

@@ -110,8 +110,9 @@ bool SegmentModel::store(StoredSample sample) {
   if (was_exact && !confirmed && !turned_at_) turned_at_ = sample.order;
   hashes_.push_back(sample.shape.hash());
   samples_.push_back(std::move(sample));
-  // Polynomials are made of all samples.
-  if (confirmed && !evicted && !prefers_polynomials_) return regroup();
+  // Nothing is made anew where one log is all there is. Polynomials are made of all samples, and
+  // which log a shape is of hangs on all of them.
+  if (confirmed && !evicted && !polynomials_) return false;
   refit();
   if (turned_at_) forget_before_the_turn();
   return true;
@@ -288,27 +289,6 @@ void SegmentModel::refit_groups() {
     group.model = known != before.end() ? known->model : build_exact(group.signature);
   }
   if (!groups_.empty() && contradicts_recent(groups_.front().model)) groups_.clear();
-}
-
-// After a sample that the models need not be made anew for. False: all shapes are read from the
-// same logs as before.
-bool SegmentModel::regroup() {
-  if (groups_.size() < 2 && !has_lone_) return false;
-  std::vector<LogGroup> ranked = rank_groups();
-  const auto known_as = [this](const LogGroup& group) {
-    return std::ranges::find(groups_, group.signature, &LogGroup::signature);
-  };
-  if (std::ranges::any_of(ranked,
-                          [&](const LogGroup& g) { return known_as(g) == groups_.end(); })) {
-    refit();
-    return true;
-  }
-  for (LogGroup& group : ranked) group.model = known_as(group)->model;
-  const bool same = std::ranges::equal(
-      ranked, groups_, [](const LogGroup& a, const LogGroup& b) { return a.is_alike(b); });
-  groups_ = std::move(ranked);
-  // Whether a lone one still tells hangs on how many came since.
-  return !same || has_lone_;
 }
 
 // Samples without a log cannot join a group; where most recent ones contradict it, it is stale.

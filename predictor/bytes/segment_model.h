@@ -83,7 +83,6 @@ class SegmentModel {
   void refit_polynomials();
   [[nodiscard]] bool polynomials_fit_better() const;
   [[nodiscard]] std::vector<LogGroup> rank_groups() const;
-  bool regroup();
   [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
   ExactModel build_exact(std::uint64_t signature) const;
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -136,10 +137,23 @@ TEST_F(LogChoice, OfAsManyLengthsAsALoopHas) {
         [chunks](const ShapeKey& s) { return s[0] * (chunks * 7919 % 13 + 1) * 65536; });
     return sample(sizes, shape, 1);
   };
-  for (const auto& [batch, more] : {std::pair{3, 11}, {2, 29}, {4, 53}}) {
-    for (std::int64_t chunk = 0; chunk < 8; ++chunk) observe({{batch, 64 * chunk + more}});
-  }
+  const std::vector<std::pair<std::int64_t, std::int64_t>> seen{{3, 11}, {2, 29}, {4, 53}};
+  const auto one_of_each = [&](const std::pair<std::int64_t, std::int64_t>& rows) {
+    for (std::int64_t chunk = 0; chunk < 8; ++chunk) {
+      observe({{rows.first, 64 * chunk + rows.second}});
+    }
+  };
+  std::ranges::for_each(seen, one_of_each);
   for (std::int64_t chunk = 0; chunk < 8; ++chunk) expect_exact({{3, 64 * chunk + 37}});
+  // Rising, and falling: what came first is no less true.
+  for (const bool falls : {false, true}) {
+    predictor_ = make_online_predictor({});
+    for (std::int64_t i = 0; i < 8; ++i) {
+      const std::int64_t chunk = falls ? 7 - i : i;
+      for (const auto& [batch, more] : seen) observe({{batch, 64 * chunk + more}});
+    }
+    for (std::int64_t chunk = 0; chunk < 8; ++chunk) expect_exact({{3, 64 * chunk + 37}});
+  }
 }
 
 // Only whole chunks of 64 need no padding, though others are whole vectors.
@@ -291,6 +305,37 @@ TEST_F(LogChoice, IsTheSameOnceRestored) {
     const auto again = restored->predict(kBackward, shape);
     EXPECT_EQ(live->peak_bytes, again->peak_bytes) << length;
     EXPECT_EQ(live->identified, again->identified) << length;
+  }
+}
+
+// A loop over chunks of 16, the shapes at random: logs, and sums of all shapes, each fit for a
+// while.
+TEST_F(LogChoice, SumsAreTheSameOnceRestored) {
+  truth_ = [](const ShapeKey& shape) {
+    return sample(std::vector<Size>(static_cast<std::size_t>(2 + (shape[1] - 1) / 16), kPlain),
+                  shape, 1);
+  };
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    std::mt19937 random(seed);
+    const auto drawn = [&random] {
+      const auto batch = static_cast<std::int64_t>(2 + random() % 15);
+      return ShapeKey{batch, static_cast<std::int64_t>(10 + random() % 81)};
+    };
+    predictor_ = make_online_predictor({});
+    for (int step = 0; step < 30; ++step) {
+      observe({drawn()});
+      const auto restored = make_online_predictor({});
+      ASSERT_TRUE(restored->restore(predictor_->serialize()).has_value());
+      for (int probe = 0; probe < 8; ++probe) {
+        const ShapeKey shape = drawn();
+        const auto live = predictor_->predict(kBackward, shape);
+        const auto again = restored->predict(kBackward, shape);
+        ASSERT_EQ(live->peak_bytes, again->peak_bytes)
+            << shape.to_string() << " seed " << seed << " step " << step;
+        ASSERT_EQ(live->peak_upper_bytes, again->peak_upper_bytes) << shape.to_string();
+        ASSERT_EQ(live->identified, again->identified) << shape.to_string();
+      }
+    }
   }
 }
 

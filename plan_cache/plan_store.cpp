@@ -1,6 +1,7 @@
 #include "plan_cache/plan_store.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace pudica {
@@ -17,7 +18,8 @@ bool keeps_all(const Plan& plan) {
 
 PlanStore::PlanStore(const PlanCacheOptions& options, double ample_fraction)
     : ample_fraction_(ample_fraction),
-      caches_{make_lru_plan_cache(options), make_lru_plan_cache(options)} {}
+      caches_{make_lru_plan_cache(options), make_lru_plan_cache(options),
+              make_lru_plan_cache(options), make_lru_plan_cache(options)} {}
 
 const CachedPlan* PlanStore::find(const StepContext& context, std::uint64_t step) {
   const CachedPlan* entry = of(context).find(context.shape, step);
@@ -80,7 +82,10 @@ void PlanStore::clear() {
 }
 
 std::vector<const CachedPlan*> PlanStore::entries(bool gradients_present) const {
-  return caches_[gradients_present ? 1 : 0]->entries();
+  std::vector<const CachedPlan*> entries = caches_[place_of(gradients_present, false)]->entries();
+  std::ranges::copy(caches_[place_of(gradients_present, true)]->entries(),
+                    std::back_inserter(entries));
+  return entries;
 }
 
 }  // namespace pudica

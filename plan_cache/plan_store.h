@@ -1,7 +1,9 @@
-// PlanStore: cached plans with and without gradients, and which of them still hold.
+// PlanStore: cached plans with and without gradients and casts of weights, and which of them still
+// hold.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -38,17 +40,20 @@ class PlanStore {
 
   [[nodiscard]] std::int64_t hits() const { return hits_; }
   [[nodiscard]] std::int64_t misses() const { return misses_; }
-  // Most recently used first, those with gradients present after those without.
+  // Most recently used first; those with casts present behind those without.
   [[nodiscard]] std::vector<const CachedPlan*> entries(bool gradients_present) const;
 
  private:
+  static std::size_t place_of(bool gradients_present, bool casts_present) {
+    return (gradients_present ? 1U : 0U) + (casts_present ? 2U : 0U);
+  }
   [[nodiscard]] PlanCache& of(const StepContext& context) const {
-    return *caches_[context.gradients_present ? 1 : 0];
+    return *caches_[place_of(context.gradients_present, context.casts_present)];
   }
   [[nodiscard]] bool holds(const CachedPlan& entry, const StepContext& context) const;
 
   double ample_fraction_;
-  std::array<std::unique_ptr<PlanCache>, 2> caches_;
+  std::array<std::unique_ptr<PlanCache>, 4> caches_;
   std::uint64_t predictions_step_ = 0;
   std::uint64_t times_step_ = 0;
   std::int64_t hits_ = 0;

@@ -54,6 +54,9 @@ struct SegmentKey {
   // a key's bytes are those behind one that does: they need no less. Of kForward and kGap: as it
   // is while outputs that nobody reads are still there; without the bit it needs less.
   static constexpr std::uint8_t kEarlyFree = 16;
+  // Of what lies in the forward or the head: in a forward that found weights cast, by an earlier
+  // one under the same autocast. Known of one sort only, a segment is taken to be as that one.
+  static constexpr std::uint8_t kCastsPresent = 32;
 
   // The same without where in its class a layer stands.
   static constexpr std::uint8_t group_of(std::uint8_t variant) {
@@ -86,6 +89,15 @@ struct SegmentKey {
     return is_of_kind() ? static_cast<std::uint16_t>(layer_class % kPlacesOfKind) : layer_class;
   }
 
+  // The same in a forward that found such casts, or did not; other kinds stay what they are.
+  [[nodiscard]] SegmentKey with_casts(bool present) const {
+    const bool may = kind == SegmentKind::kForward || kind == SegmentKind::kGap ||
+                     kind == SegmentKind::kHead || kind == SegmentKind::kReleased;
+    SegmentKey key = *this;
+    key.variant = static_cast<std::uint8_t>(variant & ~kCastsPresent);
+    if (may && present) key.variant |= kCastsPresent;
+    return key;
+  }
   // In a step whose gradients were there already.
   [[nodiscard]] bool accumulates() const { return (variant & kGradientsPresent) != 0; }
 

@@ -76,6 +76,8 @@ struct StepContext {
   std::uint64_t step = 0;          // counted by the handle, from 1; 0: not told
   // Of the user's budget, beside budget_bytes: what a caching allocator (CUDA) takes for itself.
   Bytes allocator_bytes{0};
+  // Weights that an earlier forward cast under the same autocast are still cast.
+  bool casts_present = false;
 
   [[nodiscard]] bool shares_backward() const {
     return waiting_forwards > 0 || following_forwards > 0;

@@ -25,6 +25,7 @@ struct CostsRequest {
   ShapeKey shape;
   std::uint8_t step_kind = 0;  // that the structure is of
   bool gradients_present = false;
+  bool casts_present = false;  // StepContext
   std::int64_t returning_bytes = 0;
   std::int64_t state_bytes = 0;      // that the optimizer will make in its first step
   std::span<const Mode::Kind> menu;  // kinds on offer, as is_on_menu() reads it

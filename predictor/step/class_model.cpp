@@ -12,6 +12,17 @@ std::uint8_t gradient_variant(std::uint8_t variant, bool gradients_present) {
 }
 
 bool is_sure(const ModePair& pair) { return pair.fit && pair.identified; }
+bool is_sure(const StoredEstimate& known) { return known.fit && known.estimate.identified; }
+
+// By as much as the one differs from the other.
+void move(SegmentEstimate& bytes, const SegmentEstimate& from, const SegmentEstimate& to) {
+  const std::int64_t net = to.net_bytes - from.net_bytes;
+  const std::int64_t peak = to.peak_bytes - from.peak_bytes;
+  bytes.net_bytes += net;
+  bytes.net_upper_bytes += net;
+  bytes.peak_bytes = std::max<std::int64_t>(0, bytes.peak_bytes + peak);
+  bytes.peak_upper_bytes = std::max(bytes.peak_upper_bytes + peak, bytes.peak_bytes);
+}
 
 // A line through the sums of two shapes says little of a third.
 bool is_drawn(const ModePair& pair) {
@@ -44,8 +55,7 @@ std::optional<ModePair> ClassModel::exact(Mode mode, std::uint8_t variant) const
 
 std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
                                          bool gradients_present) const {
-  const SegmentKey forward_key{SegmentKind::kForward, query_.layer_class, mode, variant};
-  const auto forward = store_.predict_with_unread(forward_key, query_.shape);
+  const auto forward = this->forward(mode, variant);
   if (!forward) return std::nullopt;
   SegmentKey backward_key{SegmentKind::kBackward, query_.layer_class, mode,
                           gradient_variant(variant, gradients_present)};
@@ -54,7 +64,8 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   }
   const auto backward = store_.predict(backward_key, query_.shape);
   auto own = backward ? std::optional(make_pair(*forward, *backward, variant)) : std::nullopt;
-  if (own && !backward->estimate.identified) settle_net(*own, forward_key, backward_key);
+  if (own && !backward->estimate.identified)
+    settle_net(*own, forward_key(mode, variant), backward_key);
   if (gradients_present && mode != Mode::full() && (!own || !is_sure(*own))) {
     if (auto derived = with_gradients(mode, variant)) return derived;
   }
@@ -73,13 +84,41 @@ std::optional<ModePair> ClassModel::pair(Mode mode, std::uint8_t variant,
   return out;
 }
 
+std::optional<StoredEstimate> ClassModel::forward(Mode mode, std::uint8_t variant) const {
+  const auto own = forward_of(mode, variant, query_.casts_present);
+  if (own && is_sure(*own)) return own;
+  const auto derived = derived_forward(mode, variant);
+  if (derived && (!own || is_sure(*derived) || !own->fit)) return derived;
+  const auto other = forward_of(mode, variant, !query_.casts_present);
+  return own && (own->fit || !other || !other->fit) ? own : other;
+}
+
+std::optional<StoredEstimate> ClassModel::forward_of(Mode mode, std::uint8_t variant,
+                                                     bool casts_present) const {
+  return store_.predict_with_unread(forward_key(mode, variant).with_casts(casts_present),
+                                    query_.shape);
+}
+
+std::optional<StoredEstimate> ClassModel::derived_forward(Mode mode, std::uint8_t variant) const {
+  auto other = forward_of(mode, variant, !query_.casts_present);
+  if (!other) return std::nullopt;
+  for (const Mode known : {Mode::keep(), Mode::full()}) {
+    const auto as_asked = forward_of(known, variant, query_.casts_present);
+    const auto not_so = forward_of(known, variant, !query_.casts_present);
+    if (!as_asked || !not_so || !is_sure(*as_asked) || !is_sure(*not_so)) continue;
+    move(other->estimate, not_so->estimate, as_asked->estimate);
+    return other;
+  }
+  return std::nullopt;
+}
+
 // What a layer leaves in the end (gradients of parameters, what the head frees) seldom hangs on the
 // shape, though both nets that it is the sum of do: that of the forward then tells the backward's,
 // whose log is longer and has what goes by tiles. Nor is it the difference of two lines, which may
 // be anything.
-void ClassModel::settle_net(ModePair& pair, const SegmentKey& forward_key,
+void ClassModel::settle_net(ModePair& pair, const SegmentKey& of_forward,
                             const SegmentKey& backward_key) const {
-  const LeftTogether& left = store_.left_together(forward_key, backward_key);
+  const LeftTogether& left = store_.left_together(of_forward, backward_key);
   std::optional<std::int64_t> bytes;
   if (pair.forward.identified) bytes = left.everywhere(query_.shape);
   const bool is_settled = bytes.has_value();
@@ -106,13 +145,7 @@ std::optional<ModePair> ClassModel::with_gradients(Mode mode, std::uint8_t varia
   const auto without = sure(Mode::full(), false);
   const auto with = sure(Mode::full(), true);
   if (!out || !without || !with) return std::nullopt;
-  const std::int64_t net = with->backward.net_bytes - without->backward.net_bytes;
-  const std::int64_t peak = with->backward.peak_bytes - without->backward.peak_bytes;
-  SegmentEstimate& backward = out->backward;
-  backward.net_bytes += net;
-  backward.net_upper_bytes += net;
-  backward.peak_bytes = std::max<std::int64_t>(0, backward.peak_bytes + peak);
-  backward.peak_upper_bytes = std::max(backward.peak_upper_bytes + peak, backward.peak_bytes);
+  move(out->backward, without->backward, with->backward);
   return out;
 }
 
@@ -154,8 +187,7 @@ std::optional<ModePair> ClassModel::derived_across(std::uint8_t variant) const {
     const auto full = exact(Mode::full(), recomputed);
     if (!full || !full->fit) continue;
     for (const std::uint8_t kept : others_of(Mode::keep())) {
-      const auto forward = store_.predict_with_unread(
-          {SegmentKind::kForward, query_.layer_class, Mode::keep(), kept}, query_.shape);
+      const auto forward = this->forward(Mode::keep(), kept);
       if (!forward || !forward->fit) continue;
       const auto derived = derived_keep(*forward, *full);
       if (derived && derived->fit) return derived;
@@ -245,11 +277,14 @@ std::optional<std::int64_t> ClassModel::residue(std::uint8_t variant) const {
 }
 
 std::int64_t ClassModel::measured_release(Mode mode, std::uint8_t variant) const {
-  return store_.released_bytes(query_.layer_class, mode, variant, query_.shape).value_or(0);
+  return store_
+      .released_bytes(query_.layer_class, mode, variant, query_.shape, query_.casts_present)
+      .value_or(0);
 }
 
 std::int64_t ClassModel::released(Mode mode, const ModePair& pair, std::int64_t residue) const {
-  const auto measured = store_.released_bytes(query_.layer_class, mode, pair.variant, query_.shape);
+  const auto measured = store_.released_bytes(query_.layer_class, mode, pair.variant, query_.shape,
+                                              query_.casts_present);
   if (measured) return *measured;
   if (mode == Mode::keep()) return 0;
   return std::max<std::int64_t>(0, pair.remaining_bytes() - residue);

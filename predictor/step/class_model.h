@@ -19,6 +19,7 @@ struct ClassQuery {
   bool derives_kept = false;
   // Backwards as they are behind a layer that lets go of its output; else behind one that holds it.
   bool early_free = false;
+  bool casts_present = false;  // forwards as they are where weights were cast before
 };
 
 // Forward and backward of one mode, seen on layers of one variant: their nets belong together.
@@ -55,8 +56,19 @@ class ClassModel {
  private:
   [[nodiscard]] std::optional<ModePair> pair(Mode mode, std::uint8_t variant,
                                              bool gradients_present) const;
+  // As seen in such calls (kCastsPresent), else as the other sort shows it: what the casts make of
+  // a forward is the same in every mode, and known of `keep` or `full`.
+  [[nodiscard]] std::optional<StoredEstimate> forward(Mode mode, std::uint8_t variant) const;
+  [[nodiscard]] SegmentKey forward_key(Mode mode, std::uint8_t variant) const {
+    const SegmentKey key{SegmentKind::kForward, query_.layer_class, mode, variant};
+    return key.with_casts(query_.casts_present);
+  }
+  [[nodiscard]] std::optional<StoredEstimate> forward_of(Mode mode, std::uint8_t variant,
+                                                         bool casts_present) const;
+  [[nodiscard]] std::optional<StoredEstimate> derived_forward(Mode mode,
+                                                              std::uint8_t variant) const;
   // A backward that its own log leaves open, read off its forward.
-  void settle_net(ModePair& pair, const SegmentKey& forward_key,
+  void settle_net(ModePair& pair, const SegmentKey& of_forward,
                   const SegmentKey& backward_key) const;
   [[nodiscard]] std::optional<ModePair> with_gradients(Mode mode, std::uint8_t variant) const;
   // Of the class's other variants the one to believe most.

@@ -23,8 +23,9 @@ class LayerBuilder {
       : store_(store), structure_(structure), request_(request), wanted_(wanted) {}
 
   Result<LayerModel> build() {
-    const ClassQuery query{request_.shape, wanted_.layer_class, request_.gradients_present,
-                           request_.derives_kept};
+    ClassQuery query{request_.shape, wanted_.layer_class, request_.gradients_present,
+                     request_.derives_kept};
+    query.casts_present = request_.casts_present;
     const ClassModel classes(store_, query);
     ClassQuery early_query = query;
     early_query.early_free = true;

@@ -78,7 +78,8 @@ double growth_at_least(const SegmentStore& store, const ClassQuery& now, std::ui
 
 std::optional<LayerModeCosts> grown_since_seen(const SegmentStore& store, const ClassQuery& now,
                                                std::uint8_t variant, Mode mode) {
-  const auto shape = store.only_shape({SegmentKind::kForward, now.layer_class, mode, variant});
+  const SegmentKey key{SegmentKind::kForward, now.layer_class, mode, variant};
+  const auto shape = store.only_shape(store.as_known(key, now.casts_present));
   if (!shape) return std::nullopt;
   ClassQuery query = now;
   query.shape = *shape;

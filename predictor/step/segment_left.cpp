@@ -59,7 +59,7 @@ const LeftTogether& SegmentStore::left_together(const SegmentKey& forward,
     left_.clear();
     left_version_ = predictor_->version();
   }
-  const auto [entry, is_new] = left_.try_emplace(backward);
+  const auto [entry, is_new] = left_.try_emplace({forward, backward});
   if (!is_new) return entry->second;
   const std::vector<MeasuredNet> before = predictor_->measured_nets(forward);
   for (const MeasuredNet& after : predictor_->measured_nets(backward)) {

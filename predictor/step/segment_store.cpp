@@ -139,10 +139,11 @@ std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) con
     if (epilogue && key.variant != present) continue;
     const SegmentKind around = epilogue ? SegmentKind::kBackward : SegmentKind::kForward;
     if (!layers.contains({around, index}) || !layers.contains({around, index - 1})) continue;
-    if (std::ranges::find(outcome.segments, key, &SegmentObservation::key) ==
-        outcome.segments.end()) {
-      empty.push_back(key);
-    }
+    const SegmentKey here = key.with_casts(outcome.context.casts_present);
+    const bool was_filled = std::ranges::find(outcome.segments, here, &SegmentObservation::key) !=
+                            outcome.segments.end();
+    const bool is_known = std::ranges::find(empty, here) != empty.end();  // of the other sort
+    if (!was_filled && !is_known) empty.push_back(here);
   }
   return empty;
 }
@@ -153,7 +154,9 @@ void SegmentStore::settle(const StepContext& next) {
   if (!pending_optimizer_) return;
   const PendingOptimizer pending = *std::exchange(pending_optimizer_, std::nullopt);
   const std::int64_t peak = pending.sample.peak_bytes;
-  const std::int64_t left = (next.base_bytes - pending.context.base_bytes).count();
+  std::int64_t left = (next.base_bytes - pending.context.base_bytes).count();
+  // By then the casts are gone, which hides what was left; the sample itself ends before.
+  if (pending.context.casts_present) left = std::max(left, pending.sample.net_bytes);
   if (left > 0 && left >= peak / 4 && skipped_optimizers_ < kMaxSkippedOptimizers) {
     ++skipped_optimizers_;
     return;
@@ -222,10 +225,18 @@ std::optional<StoredEstimate> SegmentStore::predict_with_unread(const SegmentKey
   return out;
 }
 
+SegmentKey SegmentStore::as_known(const SegmentKey& segment, bool casts_present) const {
+  const SegmentKey asked = segment.with_casts(casts_present);
+  if (predictor_->distinct_shapes(asked) > 0) return asked;
+  const SegmentKey other = segment.with_casts(!casts_present);
+  return predictor_->distinct_shapes(other) > 0 ? other : asked;
+}
+
 std::optional<std::int64_t> SegmentStore::released_bytes(std::uint16_t layer_class, Mode mode,
                                                          std::uint8_t variant,
-                                                         const ShapeKey& shape) const {
-  const SegmentKey key = released(layer_class, mode, variant);
+                                                         const ShapeKey& shape,
+                                                         bool casts_present) const {
+  const SegmentKey key = as_known(released(layer_class, mode, variant), casts_present);
   const auto known = predict(key, shape);
   if (!known) return std::nullopt;
   std::int64_t bytes = known->estimate.net_bytes;
@@ -281,7 +292,9 @@ void SegmentStore::refresh_index() {
     if (key.kind != SegmentKind::kForward || early) continue;
     auto& modes = modes_[key.layer_class];
     if (std::ranges::find(modes, key.mode) == modes.end()) modes.push_back(key.mode);
-    variants_[{key.layer_class, key.mode}].push_back(key.variant);
+    auto& variants = variants_[{key.layer_class, key.mode}];
+    const std::uint8_t variant = key.with_casts(false).variant;
+    if (std::ranges::find(variants, variant) == variants.end()) variants.push_back(variant);
   }
   for (auto& [layer_class, modes] : modes_) std::ranges::sort(modes);
 }

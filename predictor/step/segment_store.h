@@ -91,9 +91,12 @@ class SegmentStore {
   // on the layers before, they are counted.
   [[nodiscard]] std::optional<StoredEstimate> predict_with_unread(const SegmentKey& segment,
                                                                   const ShapeKey& shape) const;
+  // The segment with or without casts, as asked, where it was seen so; else as it was.
+  [[nodiscard]] SegmentKey as_known(const SegmentKey& segment, bool casts_present) const;
   // Modes with at least one forward sample of this class, ascending.
   [[nodiscard]] const std::vector<Mode>& modes(std::uint16_t layer_class) const;
-  // Variants of a layer segment seen with this class and mode, without kGradientsPresent.
+  // Variants of a layer segment seen with this class and mode, without kGradientsPresent and
+  // kCastsPresent.
   [[nodiscard]] const std::vector<std::uint8_t>& variants(std::uint16_t layer_class,
                                                           Mode mode) const;
   // The shape of a segment that was seen at one only.
@@ -111,7 +114,8 @@ class SegmentStore {
   // nullopt: nothing is known.
   [[nodiscard]] std::optional<std::int64_t> released_bytes(std::uint16_t layer_class, Mode mode,
                                                            std::uint8_t variant,
-                                                           const ShapeKey& shape) const;
+                                                           const ShapeKey& shape,
+                                                           bool casts_present = false) const;
   // Whether a layer holds its output itself; false where nothing is known.
   [[nodiscard]] bool holds_output(std::uint16_t layer_class, Mode mode) const {
     return predictor_->distinct_shapes(held_output(layer_class, mode)) > 0;
@@ -178,8 +182,8 @@ class SegmentStore {
   Bytes own_base_bytes_{0};              // of the latest step without what forwards before it hold
   std::int32_t skipped_optimizers_ = 0;  // in a row
   bool accumulates_ = false;             // some step began with gradients present
-  // left_together() by backward, of one version of the predictor.
-  mutable std::map<SegmentKey, LeftTogether> left_;
+  // left_together() by forward and backward, of one version of the predictor.
+  mutable std::map<std::pair<SegmentKey, SegmentKey>, LeftTogether> left_;
   mutable std::uint64_t left_version_ = 0;
   // By class, rebuilt when a segment appears or goes.
   std::map<std::uint16_t, std::vector<Mode>> modes_;

@@ -51,10 +51,11 @@ std::int64_t StepLearner::shapes_measured(std::uint16_t layer_class, std::uint8_
     if (SegmentKey::group_of(seen) != SegmentKey::group_of(variant)) continue;
     auto backward = seen;
     if (gradients_present) backward |= SegmentKey::kGradientsPresent;
-    const SegmentKey forward_key{SegmentKind::kForward, layer_class, mode, seen};
+    const SegmentKey cast{SegmentKind::kForward, layer_class, mode, seen};
+    const std::int64_t forwards =
+        std::max(store_->distinct_shapes(cast), store_->distinct_shapes(cast.with_casts(true)));
     const SegmentKey backward_key{SegmentKind::kBackward, layer_class, mode, backward};
-    most = std::max(most, std::min(store_->distinct_shapes(forward_key),
-                                   store_->distinct_shapes(backward_key)));
+    most = std::max(most, std::min(forwards, store_->distinct_shapes(backward_key)));
   }
   return most;
 }

@@ -82,9 +82,14 @@ class Builder {
     model_.upper.layers[index].follows_previous = follows;
   }
 
+  // Of this kind of step.
+  [[nodiscard]] SegmentKey as_known(const SegmentKey& key) const {
+    return store_.as_known(key.in_kind(request_.step_kind), request_.casts_present);
+  }
+
   void add_gap(std::size_t index) {
     const SegmentKey key{SegmentKind::kGap, static_cast<std::uint16_t>(index), Mode::keep(), 0};
-    const auto gap = store_.predict_with_unread(key.in_kind(request_.step_kind), request_.shape);
+    const auto gap = store_.predict_with_unread(as_known(key), request_.shape);
     if (!gap) return;
     use(gap->estimate.identified, gap->fit);
     LayerCosts& point = model_.point.layers[index];
@@ -123,13 +128,12 @@ class Builder {
   std::optional<StoredEstimate> step_segment(SegmentKind kind, bool& as_asked,
                                              std::size_t index = 0) {
     SegmentKey key{kind, static_cast<std::uint16_t>(index), Mode::keep(), 0};
-    key = key.in_kind(request_.step_kind);
     key.variant = request_.gradients_present ? SegmentKey::kGradientsPresent : 0;
-    auto found = store_.predict(key, request_.shape);
+    auto found = store_.predict(as_known(key), request_.shape);
     as_asked = found.has_value();
     if (!found) {
       key.variant ^= SegmentKey::kGradientsPresent;
-      found = store_.predict(key, request_.shape);
+      found = store_.predict(as_known(key), request_.shape);
     }
     if (found) use(found->estimate.identified && as_asked, found->fit && as_asked);
     if (found) model_.point.step_seconds += found->estimate.seconds;
@@ -148,7 +152,7 @@ class Builder {
     model_.upper.head_peak_bytes = upper_peak(estimate);
     add_until_release();
     if (request_.gradients_present == as_asked) key.variant = SegmentKey::kGradientsPresent;
-    note_early_head(key.in_kind(request_.step_kind));
+    note_early_head(as_known(key));
     add_return();
     return {};
   }
@@ -161,8 +165,7 @@ class Builder {
   void add_until_release() {
     model_.point.until_release_peak_bytes = model_.point.head_peak_bytes;
     model_.upper.until_release_peak_bytes = model_.upper.head_peak_bytes;
-    const auto until =
-        store_.predict(SegmentKey::until_release().in_kind(request_.step_kind), request_.shape);
+    const auto until = store_.predict(as_known(SegmentKey::until_release()), request_.shape);
     if (!until || !until->fit) return;
     const auto cut = [](std::int64_t bytes, std::int64_t& peak) { peak = std::min(peak, bytes); };
     cut(until->estimate.peak_bytes, model_.point.until_release_peak_bytes);
@@ -174,7 +177,7 @@ class Builder {
   void note_early_head(const SegmentKey& head) {
     const auto early = store_.predict(early_free(head), request_.shape);
     if (!early) return;
-    const SegmentKey until = SegmentKey::until_release().in_kind(request_.step_kind);
+    const SegmentKey until = as_known(SegmentKey::until_release());
     const auto early_until = store_.predict(early_free(until), request_.shape);
     const auto take = [](std::int64_t& peak, std::int64_t early_bytes) {
       return std::max<std::int64_t>(0, std::exchange(peak, early_bytes) - early_bytes);
@@ -197,8 +200,7 @@ class Builder {
     model_.point.return_peak_bytes = model_.point.head_peak_bytes;
     model_.upper.return_peak_bytes = model_.upper.head_peak_bytes;
     if (request_.returning_bytes == 0) return;
-    const SegmentKey until_return =
-        SegmentKey::until_return(structure_.layers.size()).in_kind(request_.step_kind);
+    const SegmentKey until_return = as_known(SegmentKey::until_return(structure_.layers.size()));
     const auto until = store_.predict_with_unread(until_return, request_.shape);
     if (!until) return;
     use(until->estimate.identified && until->fit, true);
@@ -210,8 +212,8 @@ class Builder {
   }
 
   void add_waiting() {
-    const SegmentKey key = SegmentKey::until_next().in_kind(request_.step_kind);
-    const auto waiting = store_.predict_with_unread(key, request_.shape);
+    const auto waiting =
+        store_.predict_with_unread(as_known(SegmentKey::until_next()), request_.shape);
     if (!waiting) return;
     const SegmentEstimate& estimate = waiting->estimate;
     model_.may_wait = waiting->fit;

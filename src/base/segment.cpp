@@ -35,6 +35,7 @@ std::string to_string(const SegmentKey& key) {
   if ((key.variant & SegmentKey::kFirstOfClass) != 0) text += "/first";
   if ((key.variant & SegmentKey::kNoInputGradient) != 0) text += "/no-input-gradient";
   if ((key.variant & SegmentKey::kGradientsPresent) != 0) text += "/accumulating";
+  if ((key.variant & SegmentKey::kCastsPresent) != 0) text += "/casts-present";
   if ((key.variant & SegmentKey::kEarlyFree) != 0) text += "/early-free";
   if (key.step_kind() != 0) text += "/step-kind-" + std::to_string(key.step_kind());
   return text;

@@ -31,6 +31,7 @@ StepOutcome outcome_of(const StepRecord& record) {
   StepOutcome outcome;
   outcome.context = {record.key, record.profiles->base_bytes, record.budget_bytes,
                      record.profiles->gradients_present};
+  outcome.context.casts_present = record.profiles->casts_present;
   outcome.peak_bytes = record.measured_bytes;
   outcome.segments = record.profiles->segments;
   return outcome;
@@ -54,9 +55,11 @@ void StepStart::follow(const StepRecord& record) {
   if (record.profiles) {
     base_bytes = record.profiles->base_bytes;
     gradients_present = record.profiles->gradients_present;
+    casts_present = record.profiles->casts_present;
   } else if (record.base_bytes) {
     base_bytes = *record.base_bytes;
     gradients_present = record.gradients_present.value_or(gradients_present);
+    casts_present = record.casts_present;
   } else {
     return;
   }
@@ -81,7 +84,8 @@ void RecordedModel::observe(const StepRecord& record) {
   learner_.observe(outcome_of(record));
 }
 
-Result<StepModel> RecordedModel::at(const ShapeKey& shape, bool gradients_present) const {
+Result<StepModel> RecordedModel::at(const ShapeKey& shape, bool gradients_present,
+                                    bool casts_present) const {
   if (structure_.layers.empty()) {
     return Error{ErrorCode::kUnavailable,
                  "the record holds no profile of a learning step, expected at least two"};
@@ -89,6 +93,7 @@ Result<StepModel> RecordedModel::at(const ShapeKey& shape, bool gradients_presen
   CostsRequest request;
   request.shape = shape;
   request.gradients_present = gradients_present;
+  request.casts_present = casts_present;
   request.lenient = true;
   return learner_.costs(structure_, request);
 }

@@ -19,10 +19,11 @@ namespace pudica::cli {
 // those planned; empty where neither is known.
 std::vector<Mode> modes_run(const StepRecord& record);
 
-// Follows which base bytes and gradients a step begins with: those told last.
+// Follows which base bytes, gradients and casts a step begins with: those told last.
 struct StepStart {
   Bytes base_bytes{0};
   bool gradients_present = false;
+  bool casts_present = false;
   bool known = false;  // a record has told them
   void follow(const StepRecord& record);
 };
@@ -44,7 +45,8 @@ class RecordedModel {
   static constexpr std::size_t kMaxShapes = 16384;
 
   // Errors: kUnavailable, naming what was not measured.
-  [[nodiscard]] Result<StepModel> at(const ShapeKey& shape, bool gradients_present) const;
+  [[nodiscard]] Result<StepModel> at(const ShapeKey& shape, bool gradients_present,
+                                     bool casts_present = false) const;
   [[nodiscard]] Result<StepCosts> costs(const ShapeKey& shape, bool gradients_present) const;
 
   // The largest peak over the shapes with every layer in its cheapest mode to keep (`full` where it

@@ -266,6 +266,7 @@ Result<ReplayedStep> Replay::step(const StepRecord& record) {
   start_.follow(record);
   context_ = {record.key, start_.base_bytes, budget_bytes_.value_or(record.budget_bytes),
               start_.gradients_present};
+  context_.casts_present = start_.casts_present;
   const StepDecision decision = policy_->begin_step(context_);
   ReplayedStep out;
   out.step = record.step;
@@ -279,7 +280,7 @@ Result<ReplayedStep> Replay::step(const StepRecord& record) {
   if (decision.plan->predicts_peak()) {
     out.predicted_bytes = decision.plan->predicted_peak_bytes;
   }
-  const auto model = model_->at(record.key, start_.gradients_present);
+  const auto model = model_->at(record.key, start_.gradients_present, start_.casts_present);
   const Result<void> done = simulate(record, *decision.plan, model, out);
   end_step(record, decision, model && done ? &model->point : nullptr, out);
   if (!done) return done.error();

@@ -104,7 +104,8 @@ Claims::Verdict Claims::judge(const StepLearner& learner, const StepStructure& s
 void Claims::note_seen(const StepStructure& structure, const StepOutcome& outcome) {
   for (const SegmentObservation& item : outcome.segments) {
     if (item.key.kind != SegmentKind::kForward) continue;
-    seen_[{item.key.layer_class, item.key.variant, item.key.mode}].measured = true;
+    const SegmentKey key = item.key.with_casts(false);
+    seen_[{key.layer_class, key.variant, key.mode}].measured = true;
   }
   if (outcome.plan == nullptr) return;
   std::set<ModeOfLayer> asked;

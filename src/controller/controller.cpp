@@ -257,6 +257,7 @@ Result<StepModel> ControllerImpl::model_of(const StepKind& kind, const StepConte
   request.shape = context.shape;
   request.step_kind = kind.number;
   request.gradients_present = context.gradients_present;
+  request.casts_present = context.casts_present;
   request.returning_bytes = context.returning_bytes.count();
   request.state_bytes = base_.coming_state().count();
   request.menu = options_.menu;

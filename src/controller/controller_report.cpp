@@ -107,7 +107,7 @@ void ControllerImpl::add_regions(const StepKind& kind, std::vector<CachedPlan>& 
       ++made;
       const auto fits = [this, &kind, &entry](const ShapeKey& shape) -> std::optional<bool> {
         StepContext context = base_.context_at(shape, room_.budget());
-        context.gradients_present = false;
+        context.gradients_present = false;  // and no casts
         const auto model = model_of(kind, context);
         if (!model) return std::nullopt;
         const auto choice = choice_of(model->point, entry.plan->modes);

@@ -7,6 +7,7 @@ namespace pudica {
 const KnownPeaks::Known* KnownPeaks::find(const StepContext& context, const Plan& plan) const {
   const auto found = std::ranges::find_if(known_, [&](const Known& known) {
     return known.shape == context.shape && known.gradients_present == context.gradients_present &&
+           known.casts_present == context.casts_present &&
            known.returning_bytes == context.returning_bytes && known.modes == plan.modes &&
            known.joined == plan.joined;
   });
@@ -20,6 +21,7 @@ KnownPeaks::Known& KnownPeaks::at(const StepContext& context, const Plan& plan) 
   Known& fresh = known_.emplace_back();
   fresh.shape = context.shape;
   fresh.gradients_present = context.gradients_present;
+  fresh.casts_present = context.casts_present;
   fresh.returning_bytes = context.returning_bytes;
   fresh.modes = plan.modes;
   fresh.joined = plan.joined;

@@ -37,6 +37,7 @@ class KnownPeaks {
   struct Known {
     ShapeKey shape;
     bool gradients_present = false;
+    bool casts_present = false;
     Bytes returning_bytes{0};
     std::vector<Mode> modes;
     std::vector<std::uint8_t> joined;

@@ -60,8 +60,10 @@ bool is_optimizer(const SegmentObservation& item) {
 }
 
 StepContext context_of(const StepRecord& record) {
-  return {record.key, record.profiles->base_bytes, record.budget_bytes,
-          record.profiles->gradients_present};
+  StepContext context{record.key, record.profiles->base_bytes, record.budget_bytes,
+                      record.profiles->gradients_present};
+  context.casts_present = record.profiles->casts_present;
+  return context;
 }
 
 StepOutcome outcome_of(const StepRecord& record) {
@@ -199,8 +201,10 @@ void PooledModel::settle_optimizer(Source& source, const StepRecord& next) {
   const bool adjacent = next.step == held.record.step + 1;
   const bool comparable = held.gradients_present == next.profiles->gradients_present;
   if (!adjacent && !comparable) return;
-  const Bytes left = next.profiles->base_bytes - held.record.profiles->base_bytes;
-  const std::int64_t peak = held.record.profiles->segments.back().sample.peak_bytes;
+  Bytes left = next.profiles->base_bytes - held.record.profiles->base_bytes;
+  const SegmentSample& sample = held.record.profiles->segments.back().sample;
+  const std::int64_t peak = sample.peak_bytes;
+  if (held.record.profiles->casts_present) left = std::max(left, Bytes(sample.net_bytes));
   if (left > Bytes(0) && left.count() >= peak / 4 &&
       source.skipped_optimizers < kMaxSkippedOptimizers) {
     ++source.skipped_optimizers;  // the controller counts such steps, but of one process only

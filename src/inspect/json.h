@@ -24,6 +24,7 @@ inline constexpr std::string_view kStepSchema = "pudica.step/1";
 struct StepProfiles {
   Bytes base_bytes{0};  // live when the step began
   bool gradients_present = false;
+  bool casts_present = false;  // StepContext
   StepStructure structure;
   std::vector<SegmentObservation> segments;
 };
@@ -45,7 +46,8 @@ struct StepRecord {
   // Live when the step began, and whether gradients existed already; nullopt: not told.
   std::optional<Bytes> base_bytes;
   std::optional<bool> gradients_present;
-  Bytes host_peak_bytes{0};  // of layers of mode `offload`, in host memory
+  bool casts_present = false;  // StepContext; of older records not told
+  Bytes host_peak_bytes{0};    // of layers of mode `offload`, in host memory
   std::optional<AllocatorPeaks> allocator;
   std::optional<StepProfiles> profiles;  // only of recorded steps
 };

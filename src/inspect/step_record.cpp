@@ -17,6 +17,7 @@ Json profiles_json(const StepProfiles& profiles) {
   Json out;
   out["base_bytes"] = profiles.base_bytes.count();
   out["gradients_present"] = profiles.gradients_present;
+  if (profiles.casts_present) out["casts_present"] = true;
   out["structure"] = inspect::to_json(profiles.structure);
   out["segments"] = std::move(segments);
   return out;
@@ -46,11 +47,12 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.overrun = outcome.overrun;
   record.base_bytes = outcome.context.base_bytes;
   record.gradients_present = outcome.context.gradients_present;
+  record.casts_present = outcome.context.casts_present;
   record.host_peak_bytes = outcome.host_peak_bytes;
   record.allocator = outcome.allocator;
   if (!outcome.segments.empty()) {
     record.profiles = StepProfiles{outcome.context.base_bytes, outcome.context.gradients_present,
-                                   structure, outcome.segments};
+                                   outcome.context.casts_present, structure, outcome.segments};
   }
   return record;
 }
@@ -74,6 +76,7 @@ inspect::Json inspect::to_json(const StepRecord& record) {
   out["overrun"] = record.overrun;
   if (record.base_bytes) out["base_bytes"] = record.base_bytes->count();
   if (record.gradients_present) out["gradients_present"] = *record.gradients_present;
+  if (record.casts_present) out["casts_present"] = true;
   if (record.host_peak_bytes > Bytes(0)) out["host_peak_bytes"] = record.host_peak_bytes.count();
   if (record.allocator) {
     out["allocator"] = {{"active_bytes", record.allocator->active_bytes.count()},

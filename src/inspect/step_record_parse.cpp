@@ -157,6 +157,7 @@ std::optional<Error> read_profiles(const Json& value, StepProfiles& profiles) {
   FieldReader reader(value, "profiles.");
   profiles.base_bytes = Bytes(reader.integer("base_bytes"));
   profiles.gradients_present = reader.boolean("gradients_present");
+  if (reader.has("casts_present")) profiles.casts_present = reader.boolean("casts_present");
   if (const Json* const structure = reader.object("structure")) {
     const auto error = read_structure(*structure, "profiles.structure.", profiles.structure);
     if (error) reader.fail_with(*error);
@@ -217,6 +218,7 @@ Result<StepRecord> inspect::read_step_record(const Json& root) {
   if (reader.has("gradients_present")) {
     record.gradients_present = reader.boolean("gradients_present");
   }
+  if (reader.has("casts_present")) record.casts_present = reader.boolean("casts_present");
   if (reader.has("host_peak_bytes")) {
     record.host_peak_bytes = Bytes(reader.integer("host_peak_bytes"));
   }

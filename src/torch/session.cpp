@@ -116,9 +116,9 @@ bool Session::waits() {
 }
 
 // Of the step that begins.
-StepContext Session::context_of(const ShapeKey& shape) const {
+StepContext Session::context_of(const ShapeKey& shape, bool casts_present) const {
   const Bytes left_free = left_free_bytes();
-  const std::int64_t returning = held_returns_ ? meter_.held_bytes() : 0;
+  const std::int64_t returning = held_returns_ && !casts_.are_new() ? meter_.held_bytes() : 0;
   return {shape,
           Bytes(in_use_before_ - returning),
           options_.budget_bytes - left_free,
@@ -128,7 +128,8 @@ StepContext Session::context_of(const ShapeKey& shape) const {
           shared_backward_.expected(),
           shared_backward_.is_sure(),
           step_,
-          left_free};
+          left_free,
+          casts_present};
 }
 
 void Session::open_step(const ShapeKey& shape, bool at_layer) {
@@ -148,9 +149,8 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   sequence_began_ = at::sequence_number::peek();
   step_began_ = host_clock_.now();
   ++step_;
-  next_layer_ = shared_backward_.begin_forward() == 0
-                    ? 0
-                    : next_layer_ + static_cast<std::int32_t>(calls_.size());
+  const bool follows = shared_backward_.begin_forward() > 0;
+  next_layer_ = follows ? next_layer_ + static_cast<std::int32_t>(calls_.size()) : 0;
   calls_.clear();
   strange_.clear();
   strayed_.clear();
@@ -169,7 +169,8 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
   refusals_before_ = meter_.refusals();
-  context_ = context_of(shape);
+  const bool casts_present = casts_.hold_since_last_forward(options_.device);
+  context_ = context_of(shape, casts_present);
   decision_ = {};
   learn_late_times();
   const auto begin = Clock::now();
@@ -339,7 +340,7 @@ StepReport Session::end_step() {
   close_segment();
   state_->mark(MarkKind::kStepEnd, -1);
   meter_.end_forward();
-  if (meter_.held_bytes() > 0) {
+  if (meter_.held_bytes() > 0 && !casts_.are_new()) {
     held_returns_ = Meter::nearly_all_returned(meter_.returned_bytes(), meter_.held_bytes());
   }
   if (share_) share_->release(claim_);
@@ -381,7 +382,7 @@ StepReport Session::end_step() {
       if (decision_.record && !call_failed_ && !outcome.repeated_backward) {
         StepProfile profile = build_profile(
             state_->recorder(), {calls, shared_frees(), context_.gradients_present, began_at_layer_,
-                                 context_.waiting_forwards > 0, waits});
+                                 context_.waiting_forwards > 0, waits, context_.casts_present});
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
       } else if (!decision_.record) {

@@ -15,6 +15,7 @@
 
 #include "pudica/torch.h"
 #include "torch/cache_comfort.h"
+#include "torch/cast_cache.h"
 #include "torch/device_share.h"
 #include "torch/frame.h"
 #include "torch/gap_habit.h"
@@ -217,6 +218,10 @@ class Session final : public Handle {
   [[nodiscard]] std::int64_t grown_bytes() const { return meter_.in_use_bytes() - in_use_before_; }
   [[nodiscard]] bool wants_tape(const Call& call) const;
   [[nodiscard]] bool is_hook_free(const Call& call) const;
+  // Its place as the tapes have it: where weights are cast already other operators run.
+  [[nodiscard]] std::size_t tape_place(const Call& call) const {
+    return 2 * call.place + (context_.casts_present ? 1 : 0);
+  }
   [[nodiscard]] bool gradients_present() const;
   [[nodiscard]] std::shared_ptr<const ClassMenu> menu_of(std::uint16_t layer_class) const;
   std::shared_ptr<Frame> open_frame(std::size_t ordinal, const Call& call, bool on_trial);
@@ -246,7 +251,7 @@ class Session final : public Handle {
   void tell_refusals();
   void note_comfort(const StepReport& report, const CacheBytes& cache);
   void advise(const CacheBytes& cache);
-  [[nodiscard]] StepContext context_of(const ShapeKey& shape) const;
+  [[nodiscard]] StepContext context_of(const ShapeKey& shape, bool casts_present) const;
   [[nodiscard]] StepOutcome outcome_of(const StepReport& report) const;
   [[nodiscard]] StepStructure structure_of_step() const;
   // No call was kept to be searched or tried, or until its end, none was strange.
@@ -280,6 +285,7 @@ class Session final : public Handle {
     std::vector<std::uint16_t> classes;  // by group
   };
   std::map<std::string, LayerKind, std::less<>> kinds_;
+  CastCache casts_;
   std::vector<std::string> class_names_;
   std::vector<double> class_forward_us_;
   std::vector<std::shared_ptr<ClassTapes>> class_tapes_;  // null: not for this policy or build

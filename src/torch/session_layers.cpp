@@ -173,7 +173,7 @@ std::shared_ptr<Frame> Session::open_frame(std::size_t ordinal, const Call& call
   if (frame.store && wants_tape(call)) {
     frame.tapes = class_tapes_[call.layer_class];
     const bool strayed = strayed_.contains(call.layer_class);
-    if (frame.tapes) frame.menu = frame.tapes->menu_at(context_.shape, call.place, strayed);
+    if (frame.tapes) frame.menu = frame.tapes->menu_at(context_.shape, tape_place(call), strayed);
   }
   if (call.mode.kind == Mode::Kind::kSelective) frame.menu_step = call.mode.step;
   if (!frame.store) frame.keep_operators = keep_operators_;
@@ -340,7 +340,8 @@ void Session::finish_frame(Call& call, const std::vector<at::Tensor>& outputs) {
     if (frame->taped()) {
       call.dropped_late = frame->dropped_late();
       if (call.dropped_late) strayed_.insert(call.layer_class);
-      class_tapes_[call.layer_class]->met_its_like(context_.shape, call.place, *frame->menu());
+      class_tapes_[call.layer_class]->met_its_like(context_.shape, tape_place(call),
+                                                   *frame->menu());
     } else {
       call.mode = Mode::keep();  // the call was not the one that the menu is for
     }

@@ -64,7 +64,7 @@ class ProfileBuilder {
 
   void add(const SegmentKey& key, std::int32_t layer, const Mark& begin, const Mark& end,
            const Moved& moved = {}) {
-    SegmentObservation observation{key, layer, {}};
+    SegmentObservation observation{key.with_casts(step_.casts_present), layer, {}};
     SegmentSample& sample = observation.sample;
     const auto events = recorder_.events(begin.event, end.event);
     if (moved.first != 0) sample.deltas.push_back(moved.first);

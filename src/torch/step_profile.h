@@ -48,6 +48,7 @@ struct RecordedStep {
   bool begins_at_layer = false;  // what comes before is not told
   bool shares_backward = false;  // it goes on to forwards before this one, whose own is not told
   bool waits = false;            // its backward is to come, in a step behind this one
+  bool casts_present = false;    // StepContext
 };
 
 // The time of a segment that a device had not come to when its step ended.

@@ -35,6 +35,9 @@ TEST(KnownPeaks, AreOfAPlanAtAShape) {
   other.gradients_present = true;
   EXPECT_FALSE(known.peak(other, plan_with(Mode::full())));
   other = context;
+  other.casts_present = true;
+  EXPECT_FALSE(known.peak(other, plan_with(Mode::full())));
+  other = context;
   other.returning_bytes = Bytes(1);
   EXPECT_FALSE(known.peak(other, plan_with(Mode::full())));
 }

@@ -44,6 +44,7 @@ StepStructure two_layers() {
 StepRecord recorded() {
   StepOutcome outcome = outcome_with_plan();
   outcome.context.gradients_present = true;
+  outcome.context.casts_present = true;
   outcome.host_peak_bytes = Bytes(8192);
   outcome.allocator = AllocatorPeaks{Bytes(612'000), Bytes(640'000), Bytes(9'000)};
   SegmentObservation segment;
@@ -131,6 +132,8 @@ TEST(StepRecord, RoundTripsEveryField) {
   ASSERT_TRUE(again->profiles.has_value());
   EXPECT_EQ(again->profiles->base_bytes, Bytes(100'000));
   EXPECT_TRUE(again->profiles->gradients_present);
+  EXPECT_TRUE(again->casts_present);
+  EXPECT_TRUE(again->profiles->casts_present);
   EXPECT_EQ(again->profiles->structure, two_layers());
   ASSERT_EQ(again->profiles->segments.size(), 2U);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -199,7 +202,8 @@ TEST(StepRecord, EveryMissingFieldIsNamed) {
     // Only of recorded steps, of steps with layers of mode `offload`, of CUDA devices, and what
     // older records lack.
     if (name == "profiles" || name == "host_peak_bytes" || name == "allocator") continue;
-    if (name == "recompute_seconds" || name == "base_bytes" || name == "gradients_present")
+    if (name == "recompute_seconds" || name == "base_bytes" || name == "gradients_present" ||
+        name == "casts_present")
       continue;
     json line = whole;
     line.erase(name);

@@ -30,6 +30,21 @@ TEST(PlanStore, KeepsPlansWithGradientsApart) {
   EXPECT_EQ(store.misses(), 1);
 }
 
+// A forward that finds its weights cast needs less than one that casts them.
+TEST(PlanStore, KeepsPlansWithCastsApart) {
+  PlanStore store({}, 0.9);
+  for (const bool gradients : {false, true}) {
+    StepContext context = context_of(8, 100, gradients);
+    context.casts_present = true;
+    store.insert(context, entry_of(context, 10, true), 1);
+    EXPECT_NE(store.find(context, 2), nullptr);
+    EXPECT_EQ(store.find(context_of(8, 100, gradients), 2), nullptr);
+    EXPECT_EQ(store.entries(gradients).size(), 1U);
+    store.erase(context);
+    EXPECT_EQ(store.find(context, 2), nullptr);
+  }
+}
+
 TEST(PlanStore, ABaseBeyondTheSlackNeedsANewPlan) {
   PlanStore store({}, 0.9);
   store.insert(context_of(8, 5000), entry_of(context_of(8, 5000), 10, true), 1);

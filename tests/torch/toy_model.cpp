@@ -99,7 +99,7 @@ at::Tensor run_layer(const std::shared_ptr<ToyLayer>& layer, const at::Tensor& x
 
 }  // namespace
 
-Autocast::Autocast(bool on) : on_(on) {
+Autocast::Autocast(bool on) : on_(on), was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
   if (!on_) return;
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
@@ -109,7 +109,7 @@ Autocast::Autocast(bool on) : on_(on) {
 Autocast::~Autocast() {
   if (!on_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
 }
 
 ToyLayer::ToyLayer(const ToyOptions& toy) : options(toy) {

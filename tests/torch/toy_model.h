@@ -52,6 +52,7 @@ class Autocast {
 
  private:
   bool on_;
+  bool was_enabled_;
 };
 
 struct ToyOptions {

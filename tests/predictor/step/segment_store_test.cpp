@@ -36,6 +36,18 @@ TEST(SegmentStore, SkipsTheStepThatMakesTheOptimizersState) {
   EXPECT_EQ(store.predict(kOptimizer, {1, 10})->estimate.peak_bytes, 20);
 }
 
+// Casts that go behind it hide what it left from the next step's base.
+TEST(SegmentStore, SkipsTheStepThatMakesTheStateWhereCastsGo) {
+  for (const bool casts : {false, true}) {
+    SegmentStore store = fake_store();
+    StepOutcome outcome = outcome_of({1, 8}, kOptimizer, 1400, 1500);
+    outcome.context.casts_present = casts;
+    store.observe(outcome, 0);
+    store.settle(next_step(300));
+    EXPECT_EQ(store.predict(kOptimizer, {1, 8}).has_value(), !casts);
+  }
+}
+
 TEST(SegmentStore, AnOptimizerThatAlwaysLeavesBytesIsTakenInTheEnd) {
   SegmentStore store = fake_store();
   for (int i = 0; i < 4; ++i) {

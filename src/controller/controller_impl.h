@@ -79,6 +79,7 @@ class ControllerImpl final : public Controller {
   StepDecision try_claims(BuiltPlan built, const StepModel& model, const StepContext& context,
                           bool certain);
   StepDecision plan_shared(const StepContext& context, const StepModel& model);
+  [[nodiscard]] StepModel model_of_all(const StepContext& context, const StepModel& model) const;
   void predict_shared(const StepContext& context, const StepModel& model, BuiltPlan& built);
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
   bool may_teach(const StepContext& context, const StepModel& model, const Plan& plan);

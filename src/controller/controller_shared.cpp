@@ -16,22 +16,22 @@ StepCosts without_new_gradients(StepCosts costs) {
   return costs;
 }
 
-StepCosts repeated(const StepCosts& costs, std::size_t times) {
-  StepCosts out = without_new_gradients(costs);
-  const std::vector<LayerCosts> earlier = out.layers;
-  out.layers.clear();
-  for (std::size_t k = 0; k < times; ++k) {
-    const auto& layers = k + 1 < times ? earlier : costs.layers;
+StepCosts followed(const StepCosts& first, const StepCosts& following, std::size_t count) {
+  if (count == 0) return first;
+  StepCosts out = without_new_gradients(following);
+  const auto between = std::exchange(out.layers, without_new_gradients(first).layers);
+  for (std::size_t k = 1; k <= count; ++k) {
+    const auto& layers = k < count ? between : following.layers;
     out.layers.insert(out.layers.end(), layers.begin(), layers.end());
   }
-  out.step_seconds = costs.step_seconds * static_cast<double>(times);
+  out.step_seconds = first.step_seconds + following.step_seconds * static_cast<double>(count);
   return out;
 }
 
-StepModel repeated(const StepModel& model, std::size_t times) {
-  StepModel out = model;
-  out.point = repeated(model.point, times);
-  out.upper = repeated(model.upper, times);
+StepModel followed(const StepModel& first, const StepModel& following, std::size_t count) {
+  StepModel out = first;
+  out.point = followed(first.point, following.point, count);
+  out.upper = followed(first.upper, following.upper, count);
   return out;
 }
 
@@ -60,6 +60,7 @@ void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& con
 
 void WaitingForwards::begin(const StepContext& context) {
   const std::optional<Forward> before = std::exchange(latest_, std::nullopt);
+  if (context.waiting_forwards > 0) find_casts_ = context.casts_present;
   if (context.waiting_forwards == 0) {
     forwards_.clear();
     first_base_bytes_ = context.base_bytes;
@@ -132,9 +133,20 @@ void ControllerImpl::predict_shared(const StepContext& context, const StepModel&
   plan.predicted_peak_bytes = peak;
 }
 
+// Those that follow may find the weights cast, as the latest did that followed another one.
+StepModel ControllerImpl::model_of_all(const StepContext& context, const StepModel& model) const {
+  const auto count = static_cast<std::size_t>(context.following_forwards);
+  if (count == 0 || context.casts_present || !waiting_.find_casts()) {
+    return followed(model, model, count);
+  }
+  StepContext next = context;
+  next.casts_present = true;
+  const Result<StepModel> following = model_of(*kind_, next);
+  return followed(model, following ? *following : model, count);
+}
+
 StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {
-  const auto forwards = 1 + static_cast<std::size_t>(context.following_forwards);
-  StepModel together = repeated(model, forwards);
+  StepModel together = model_of_all(context, model);
   BuiltPlan built = built_plan(*kind_, context, together, {});
   if (!built.plan.feasible && context.waiting_forwards > 0) {
     // What returns once this forward has is what those that wait hold. Most of it can be revoked

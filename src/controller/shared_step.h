@@ -16,12 +16,12 @@ namespace pudica {
 // their gradients then.
 StepCosts without_new_gradients(StepCosts costs);
 
-// The costs of a step whose forward runs `times` times before one backward, as one chain. Parameter
-// gradients appear in the backward of the last forward, which runs first. Requires: times >= 1.
-StepCosts repeated(const StepCosts& costs, std::size_t times);
-StepModel repeated(const StepModel& model, std::size_t times);
+// The costs of a step whose forward is followed by `count` others before one backward, as one
+// chain. Parameter gradients appear in the backward of the last forward, which runs first.
+StepCosts followed(const StepCosts& first, const StepCosts& following, std::size_t count);
+StepModel followed(const StepModel& first, const StepModel& following, std::size_t count);
 
-// The part of a plan of repeated(costs, n) that is the first forward's: its layers' modes. No peak
+// The part of a plan of such a chain that is the first forward's: its layers' modes. No peak
 // is predicted. Under a budget every kept layer can be revoked.
 void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& context);
 
@@ -40,6 +40,8 @@ class WaitingForwards {
   // come to the forwards before it. Of their head and loss only bounds are known: those of a
   // forward that is alone. nullopt: one of them was not planned for.
   [[nodiscard]] std::optional<Bytes> peak(std::int64_t live_behind_backward) const;
+  // The latest forward that followed another one found weights cast.
+  [[nodiscard]] bool find_casts() const { return find_casts_; }
   // The base bytes of the first of them, or of the step under way.
   [[nodiscard]] Bytes first_base_bytes() const { return first_base_bytes_; }
 
@@ -53,6 +55,7 @@ class WaitingForwards {
   std::vector<Forward> forwards_;
   std::optional<Forward> latest_;
   Bytes first_base_bytes_{0};
+  bool find_casts_ = false;
   bool known_ = true;
 };
 

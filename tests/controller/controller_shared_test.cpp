@@ -230,14 +230,57 @@ TEST(ControllerShared, AStepThatWasNoForwardOfItsKindIsNotJudged) {
   EXPECT_EQ(predictions(), before + 1);
 }
 
+constexpr std::int64_t kCasts = 40 << 20U;  // of a layer
+
+// One of two forwards under one autocast: the first casts the weights and tells nothing of its
+// backward, the second finds them.
+PlanPtr run_forward(Harness& harness, const ShapeKey& shape, Bytes budget, bool is_first) {
+  StepContext context = harness.model.context(shape, budget);
+  (is_first ? context.following_forwards : context.waiting_forwards) = 1;
+  context.casts_present = !is_first;
+  const StepDecision decision = harness.controller->begin_step(context);
+  StepOutcome outcome = harness.model.run(context, decision);
+  outcome.waits = is_first;
+  std::erase_if(outcome.segments, [is_first](const SegmentObservation& item) {
+    return is_first && item.key.kind != SegmentKind::kForward && item.key.kind != SegmentKind::kGap;
+  });
+  for (SegmentObservation& item : outcome.segments) {
+    item.key = item.key.with_casts(!is_first);
+    if (!is_first || item.key.kind != SegmentKind::kForward) continue;
+    item.sample.deltas.insert(item.sample.deltas.begin(), kCasts);
+    item.sample.net_bytes += kCasts;
+    item.sample.peak_bytes += kCasts;
+  }
+  harness.controller->on_structure(harness.model.structure());
+  harness.controller->end_step(outcome);
+  return decision.plan;
+}
+
+TEST(ControllerShared, CastsAreReckonedOnceWhereTheOthersFindThem) {
+  Harness harness{SyntheticSpec{}};
+  const StepCosts once = harness.model.true_costs(kShape, false);
+  const std::vector<std::uint8_t> keep_both(2 * once.layers.size(), 0);
+  const std::int64_t casts = kCasts * static_cast<std::int64_t>(once.layers.size());
+  const Bytes needed = harness.model.settled_base() +
+                       Bytes(step_peak_bytes(followed(once, once, 1), keep_both) + casts);
+  const Bytes budget = needed + Bytes(needed.count() / 50);
+  PlanPtr first;
+  for (const std::int64_t length : {96, 160, 224, 320, 384, 300, 260, 384}) {
+    first = run_forward(harness, {8, length}, budget, /*is_first=*/true);
+    run_forward(harness, {8, length}, budget, /*is_first=*/false);
+  }
+  EXPECT_NE(first->reason.find("everything fits"), std::string::npos) << first->reason;
+  EXPECT_EQ(std::ranges::count(first->modes, Mode::keep()), std::ssize(first->modes));
+}
+
 TEST(ControllerShared, TwoForwardsNeedWhatOneNeedsOnTopOfTheOther) {
   const SyntheticModel model{SyntheticSpec{}};
   const StepCosts once = model.true_costs(kShape, false);
-  const StepCosts twice = repeated(once, 2);
+  const StepCosts twice = followed(once, once, 1);
   ASSERT_EQ(twice.layers.size(), 2 * once.layers.size());
   const std::vector<std::uint8_t> keep(once.layers.size(), 0);
   const std::vector<std::uint8_t> keep_both(twice.layers.size(), 0);
-  EXPECT_EQ(step_peak_bytes(repeated(once, 1), keep), step_peak_bytes(once, keep));
+  EXPECT_EQ(step_peak_bytes(followed(once, once, 0), keep), step_peak_bytes(once, keep));
   EXPECT_EQ(step_peak_bytes(twice, keep_both),
             held_after_forward(once, keep) + step_peak_bytes(once, keep));
   EXPECT_DOUBLE_EQ(twice.step_seconds, 2 * once.step_seconds);

@@ -10,6 +10,7 @@ import pytest
 import torch
 from budgets import Stack, Training
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import pudica
 
@@ -70,6 +71,31 @@ def test_peaks_are_predicted(loop: Any, share: float) -> None:
     assert abs(statistics.median(told)) < 0.001
     if share >= 0.5:  # near the floor lie modes that any autocast tells low (decision 54, "Left")
         assert min(told) > -0.005 and max(told) < 0.05
+
+
+def test_casts_that_only_stand_for_weights() -> None:
+    # What FakeTensorMode cast is in autocast's cache, and the next forward computes with it.
+    def losses(model: nn.Module) -> list[torch.Tensor]:
+        out = []
+        for step in range(4):
+            with torch.autocast("cpu", torch.bfloat16):
+                if step == 0:
+                    with FakeTensorMode(allow_non_fake_inputs=True):
+                        model(drawn(step))
+                loss = model(drawn(step)).square().mean()
+            loss.backward()
+            out.append(loss.detach())
+        return out
+
+    torch.manual_seed(0)
+    plain = losses(Stack())
+    torch.manual_seed(0)
+    model = Stack()
+    with pudica.attach(model, "1TiB", daemon=False) as handle:
+        planned = losses(model)
+        assert handle.stats()["failures"] == 0
+    assert isinstance(plain[0], FakeTensor) and isinstance(planned[0], FakeTensor)
+    assert [one.item() for one in planned[1:]] == [one.item() for one in plain[1:]]
 
 
 def test_what_is_learned_tells_which_forwards_found_casts() -> None:

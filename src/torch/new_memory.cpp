@@ -26,6 +26,11 @@ bool shows(const char* element, std::size_t bytes, MemoryPattern pattern) {
   });
 }
 
+// Not of one that only stands for another (torch's FakeTensorMode): there is nothing to compare.
+bool has_data(const at::Tensor& tensor) {
+  return !tensor.is_cpu() || tensor.const_data_ptr() != nullptr;
+}
+
 bool written_same_on_cpu(const at::Tensor& forward, const at::Tensor& again) {
   const auto* const a = static_cast<const char*>(forward.const_data_ptr());
   const auto* const b = static_cast<const char*>(again.const_data_ptr());
@@ -56,6 +61,7 @@ at::ScalarType word_of(std::size_t bytes) {
 
 // Of contiguous tensors.
 bool same_words(const at::Tensor& left, const at::Tensor& right) {
+  if (!has_data(left) || !has_data(right)) return false;
   if (left.is_cpu()) {
     const auto bytes = static_cast<std::size_t>(left.nbytes());
     return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), bytes) == 0;
@@ -148,6 +154,7 @@ bool same_where_written(const at::Tensor& forward, const at::Tensor& again) {
   const at::Tensor a = forward.contiguous();
   const at::Tensor b = again.contiguous();
   if (a.numel() == 0 || same_words(a, b)) return true;
+  if (!has_data(a) || !has_data(b)) return false;
   return a.is_cpu() ? written_same_on_cpu(a, b) : written_same_on_device(a, b);
 }
 

@@ -2,6 +2,7 @@
 #include "torch/new_memory.h"
 
 #include <random>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -58,6 +59,25 @@ TEST(NewMemory, WhatIsWrittenIsComparedAmongWhatIsNot) {
     if (run == 1) out.zero_();
     return out;
   })) << "written by one of them";
+}
+
+// As of torch's FakeTensorMode: on the CPU by what they say, and there is nothing.
+TEST(NewMemory, TensorsWithoutDataAreNotTheSame) {
+  constexpr std::int64_t kFloats = 16;
+  const auto standing = [] {
+    auto nothing = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), c10::SymInt(4 * kFloats),
+        at::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)), nullptr, false);
+    return at::empty({0}).set_(c10::Storage(std::move(nothing)), 0, {kFloats}, {});
+  };
+  const at::Tensor real = at::zeros({kFloats});
+  using Compare = bool (*)(const at::Tensor&, const at::Tensor&);
+  for (const Compare same : {Compare{hooks::same_bits}, Compare{same_where_written}}) {
+    EXPECT_FALSE(same(standing(), standing()));
+    EXPECT_FALSE(same(standing(), real));
+    EXPECT_FALSE(same(real, standing()));
+    EXPECT_TRUE(same(real, real.clone()));
+  }
 }
 
 TEST(NewMemory, ThePatternGoesWithItsGuard) {

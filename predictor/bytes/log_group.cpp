@@ -32,12 +32,6 @@ bool LogGroup::has_same_samples(const LogGroup& other) const {
          last_order == other.last_order;
 }
 
-bool LogGroup::is_alike(const LogGroup& other) const {
-  return signature == other.signature && unit_patterns == other.unit_patterns &&
-         shapes_seen == other.shapes_seen && first_order == other.first_order &&
-         (recent == 0) == (other.recent == 0);
-}
-
 bool LogGroup::has_pattern_of(const ShapeKey& shape) const {
   return (unit_patterns & unit_pattern(shape)) != 0;
 }

@@ -23,8 +23,6 @@ struct LogGroup {
   ShapeSet shapes_seen;
   ExactModel model;
 
-  // Claims the same shapes, whatever its model says.
-  [[nodiscard]] bool is_alike(const LogGroup& other) const;
   // A model of the one is that of the other.
   [[nodiscard]] bool has_same_samples(const LogGroup& other) const;
   void add(const ShapeKey& shape, std::uint64_t order, double volume, bool is_recent);

@@ -23,7 +23,6 @@ class ShapeSet {
   };
 
   void add(const ShapeKey& shape, double volume);
-  bool operator==(const ShapeSet&) const = default;
 
   // Nothing holds where nothing tells them apart. A dimension (a loop goes once more) or the volume
   // (large sums are taken in other ways than small ones) tells where the two do not mix.
@@ -40,7 +39,6 @@ class ShapeSet {
     double least = std::numeric_limits<double>::infinity();
     double most = 0;
 
-    bool operator==(const Range&) const = default;
     void add(double value);
     [[nodiscard]] bool mixes_with(const Range& other) const {
       return least <= other.most && other.least <= most;

@@ -56,6 +56,14 @@ class Course(NamedTuple):
         return [(n, step["peak_bytes"] / budget) for n, step in enumerate(self.steps)
                 if step["peak_bytes"] > budget]
 
+    def told(self, first: int) -> tuple[list[float], int]:
+        """By what share the predicted peak of each step from `first` on was off, of those that have
+        one; and of how many steps. Those that gave something back are none."""
+        steps = [one for one in self.ended[first:] if one["revocations"] == 0]
+        told = [one["predicted_peak_bytes"] / one["peak_bytes"] - 1 for one in steps
+                if one["predicted_peak_bytes"]]  # fmt: skip
+        return told, len(steps)
+
 
 @contextlib.contextmanager
 def every_step(handle: Any) -> Iterator[list[dict[str, Any]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,16 +15,15 @@ from . import _native, _optimizers, _rerun, _undoing
 from ._arguments import Template, take_apart, tensors_in
 from ._budget import Budget, resolve
 from ._checkpointing import Takeover, in_checkpoint, runs_again
-from ._classes import LayerClasses
 from ._errors import AttachError, BudgetError, from_native
 from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
+from ._layer_words import LayerWords
 from ._messages import Messages
-from ._parts import Parts, Tree, parts_of
+from ._parts import parts_of
 from ._resting import Rest
 from ._shape import ShapeReader
 
-_MOST_WORDS = 1 << 14
 _UNPLANNED = -1  # kind of a step whose shape says too little for a plan
 
 # Modules that carry the hooks of a handle.
@@ -50,12 +49,7 @@ class Handle(Messages):
         self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
-        self._classes = LayerClasses(layers)
-        # By layer and signature, the id of each one's class as it was first.
-        self._words: dict[Hashable, str] = {}
-        self._trees: dict[int, Tree] = {}
-        for layer in layers:
-            self._word(layer, parts_of(layer, self._trees))
+        self._words = LayerWords(layers)
         self._shapes = ShapeReader()
         self._states = _optimizers.StateWatch()
         self._opener: weakref.ref[nn.Module] | None = None
@@ -311,7 +305,7 @@ class Handle(Messages):
                 )
                 return
             token = _rerun.new_token()
-            parts = parts_of(module, self._trees)
+            parts = parts_of(module, self._words.trees)
             if parts.strange:
                 self._say_once(
                     parts.strange,
@@ -320,12 +314,15 @@ class Handle(Messages):
                 )
                 return
             held = parts.hold()
-            name = f"{self._word(module, parts)}{'t' if module.training else 'e'}({word})"
+            is_inner = bool(self._open_layers)
+            self._words.begins(token, module, template, parts, is_inner=is_inner)
+            name = f"{self._words.of(module, parts)}{'t' if module.training else 'e'}({word})"
             entry = self._native.enter(
                 token, name, tensors, parts.buffers, telling,
                 not _rerun.finds_its_parameters(self._latest),
             )
             if entry == _native.NOT_ENTERED:
+                self._words.lets_go(token)
                 if not self._open_layers:
                     self._say_left_out(type(module).__name__, self._thread)
                 return
@@ -346,15 +343,6 @@ class Handle(Messages):
             self._native.abandon()
             raise
 
-    def _word(self, layer: nn.Module, parts: Parts) -> str:
-        key = parts.signature
-        if (known := self._words.get(key)) is not None:
-            return known
-        if len(self._words) >= _MOST_WORDS:
-            self._words.clear()
-        word = self._words[key] = self._classes.id_of(layer)
-        return word
-
     def _layer_ends(self, module: nn.Module, output: Any) -> None:
         if not self._open_layers or self._open_layers[-1][0] != id(module):
             return
@@ -367,6 +355,7 @@ class Handle(Messages):
                     self._native.leave(tensors)
             else:
                 self._native.abandon()
+            self._words.ends(token)
         except Exception as error:  # noqa: BLE001
             self._failed("the end of a layer", error)
 

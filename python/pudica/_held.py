@@ -14,6 +14,7 @@ import torch
 
 from ._atoms import VALUES
 from ._generators import is_generator, set_state, state_of
+from ._tensor_state import has_memory
 
 _MOST = 256  # of a container whose contents are remembered
 CONTAINERS = (list, dict, set)
@@ -317,7 +318,7 @@ def _small_values(value: Any) -> torch.Tensor | None:
     whether it read them nobody knows."""
     if not isinstance(value, torch.Tensor) or value.is_inference() or not value.is_leaf:
         return None
-    if value.layout != torch.strided or value.nbytes > _LARGEST_COPY:
+    if value.layout != torch.strided or value.nbytes > _LARGEST_COPY or not has_memory(value):
         return None
     return value.detach().clone().requires_grad_(value.requires_grad)
 

@@ -24,6 +24,7 @@ from ._foreign import (
     set_training,
     set_wanted_gradients,
 )
+from ._found import Found
 from ._held import Held, HeldBuffer, HeldTensors, replaced_buffers
 from ._inner_hooks import take_hooks, watch
 from ._parts import Parts
@@ -54,7 +55,9 @@ class LayerCall:
         "buffers",
         "changing_hooks",
         "context",
+        "found",
         "held",
+        "is_lost",
         "module",
         "modules",
         "numpys_random",
@@ -92,6 +95,9 @@ class LayerCall:
         self.numpys_random: Any = None
         self.context: Sequence[tuple[contextvars.ContextVar[Any], Any]] = ()
         self.changing_hooks: set[int] = set()  # inside it, that the forward was changed by
+        # What it reached as its forward began, where that changed what its class does not.
+        self.found: Found | None = None
+        self.is_lost = False  # that, which cannot be put back
 
     def finds_its_parameters(self) -> bool:
         """Its modules have the very parameters that the forward read."""
@@ -141,6 +147,8 @@ class LayerCall:
         for one in self.held:
             one.let_go()
         self.replaced_large = ()
+        self.is_lost = self.is_lost or self.found is not None
+        self.found = None
         if any(type(value) is list for plain in self.attributes for value in plain.values()):
             self.attributes = [
                 {name: value for name, value in plain.items() if type(value) is not list}
@@ -180,6 +188,17 @@ class LayerCall:
                 var.set(then)
         return self.module.forward(*args, **kwargs)
 
+    def finds_again(self) -> None:
+        """What it changes and its class does not, until it has run again."""
+        lost = "a large tensor" if self.is_lost else ""
+        if self.found is not None:
+            lost = self.found.put_back(_undoing.tell)
+        if lost:
+            raise Deviates(
+                "its forward changed what others of its class do not change, and it cannot be put "
+                f"back ({lost})"
+            )
+
     def note_changes(self, *, tensors: bool) -> None:
         before = _changes_what_it_reaches.get(type(self.module), False)
         _changes_what_it_reaches[type(self.module)] = before or tensors
@@ -187,10 +206,12 @@ class LayerCall:
     def reach(self, *, on_trial: bool) -> Reach | None:
         """Raises Deviates where what is reached cannot be put back."""
         copies = _changes_what_it_reaches.get(type(self.module))
-        if not on_trial and copies is None:
+        if not on_trial and copies is None and self.found is None:
             return None
         passed = self.template.passed_as_they_are()
-        reach = Reach(self.modules, passed, copies=on_trial or bool(copies))
+        wrote = self.parameters if self.found is not None else ()
+        copies = on_trial or bool(copies) or self.found is not None
+        reach = Reach(self.modules, passed, wrote, copies=copies)
         if reach.iterator:
             raise Deviates(f"what it reads holds an iterator ({reach.iterator})")
         if on_trial:
@@ -237,6 +258,7 @@ class LayerCall:
             # And chosen another adapter, or put other conditioning on a module.
             for part, attributes in zip(self.modules, self.attributes, strict=False):
                 part.__dict__.update(attributes)
+            self.finds_again()
             for held in self.held:
                 held.put_back(_undoing.tell)
             if on_trial:

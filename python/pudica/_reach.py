@@ -7,30 +7,30 @@ Looked through in width, a bounded number of things: what lies farther off is no
 
 from __future__ import annotations
 
-import ctypes
 import dis
 import functools
 import itertools
-import struct
 import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from ._atoms import VALUES
 from ._attributes import OF_EVERY_MODULE
+from ._found import ABSENT, Found, Saved, same_things
 from ._generators import is_generator, set_state, state_of
+from ._tensor_state import TensorState, put_tensor, read_tensor
 
 _MOST = 2048  # things looked at
 _DEEPEST = 5
 _NEAR = 2  # an iterator farther off is taken to be none of the layer's
 _LARGEST_COPY = 1 << 16  # bytes, of a tensor or an array
-_ABSENT = object()
 _PASSED = "an argument"
+_PARAMETER = "a parameter"
 _NOT_THE_USERS = frozenset(sys.stdlib_module_names) - {"__main__"} | {"torch", "numpy", "pudica"}
 _SKIPPED = VALUES | {type, range, slice}
 _ITERATORS = frozenset(("builtins", "itertools"))
@@ -41,32 +41,10 @@ _STORES = frozenset(
 )
 
 
-class _Saved(NamedTuple):
-    name: str
-    read: Callable[[], Any]
-    then: Any
-    is_same: Callable[[Any, Any], bool]
-    put: Callable[[Any], Any] | None  # None: it cannot be put back
-
-
 def _is_users(thing: Any) -> bool:
     """A class, a function or a module of neither Python's own, torch nor numpy."""
     module = getattr(thing, "__module__", None) or getattr(thing, "__name__", None)
     return isinstance(module, str) and module.partition(".")[0] not in _NOT_THE_USERS
-
-
-def _is_same(now: Any, then: Any) -> bool:
-    if now is then:
-        return True
-    if type(now) is not type(then) or type(now) not in VALUES:
-        return False
-    if type(now) is float:
-        return struct.pack("=d", now) == struct.pack("=d", then)
-    return bool(now == then) and type(now) is not complex
-
-
-def _same_things(now: list[Any], then: list[Any]) -> bool:
-    return len(now) == len(then) and all(map(_is_same, now, then))
 
 
 def _same_values(now: Any, then: Any) -> bool:
@@ -87,10 +65,10 @@ def _refill_dict(value: dict[Any, Any], then: list[Any]) -> None:
     for key in [*dict.keys(value)]:
         if id(key) not in known:
             kind.pop(value, key, None)
-    if not _same_things([*dict.keys(value)], keys):
+    if not same_things([*dict.keys(value)], keys):
         kind.clear(value)
     for key, item in zip(keys, then[half:], strict=True):
-        if dict.get(value, key, _ABSENT) is not item:
+        if dict.get(value, key, ABSENT) is not item:
             kind.__setitem__(value, key, item)
 
 
@@ -105,14 +83,14 @@ def _refill_set(value: set[Any], then: list[Any]) -> None:
 
 
 def _read_names(names: Mapping[str, Any], wanted: Iterable[str]) -> list[Any]:
-    return [names.get(name, _ABSENT) for name in wanted]
+    return [names.get(name, ABSENT) for name in wanted]
 
 
 def _put_names(names: dict[str, Any], wanted: Iterable[str], then: list[Any]) -> None:
     for name, value in zip(wanted, then, strict=True):
-        if value is _ABSENT:
+        if value is ABSENT:
             names.pop(name, None)
-        elif names.get(name, _ABSENT) is not value:
+        elif names.get(name, ABSENT) is not value:
             names[name] = value
 
 
@@ -133,15 +111,15 @@ def _read_slots(value: Any, slots: list[Any]) -> list[Any]:
         try:
             found.append(slot.__get__(value))
         except AttributeError:
-            found.append(_ABSENT)
+            found.append(ABSENT)
     return found
 
 
 def _put_slots(value: Any, slots: list[Any], then: list[Any]) -> None:
     for slot, wanted, now in zip(slots, then, _read_slots(value, slots), strict=True):
-        if wanted is not _ABSENT:
+        if wanted is not ABSENT:
             slot.__set__(value, wanted)
-        elif now is not _ABSENT:
+        elif now is not ABSENT:
             slot.__delete__(value)
 
 
@@ -155,38 +133,6 @@ def _read_cell(cell: Any) -> list[Any]:
 def _put_cell(cell: Any, then: list[Any]) -> None:
     if then:
         cell.cell_contents = then[0]
-
-
-def _is_bytes(tensor: torch.Tensor) -> bool:
-    return (
-        tensor.device.type == "cpu" and tensor.is_contiguous()
-        and not tensor.is_conj() and not tensor.is_neg()
-    )
-
-
-class _TensorState(NamedTuple):
-    version: int
-    values: bytes | None  # where it is small: writes through `.data` leave the version
-
-
-def _read_tensor(tensor: torch.Tensor, *, copies: bool) -> _TensorState:
-    if not copies or tensor.numel() == 0:
-        return _TensorState(tensor._version, None)
-    if _is_bytes(tensor):  # without an operator, which others see
-        values = ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
-        return _TensorState(tensor._version, values)
-    with torch.no_grad():
-        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().flatten()
-    return _TensorState(tensor._version, bytes(plain.view(torch.uint8).numpy()))
-
-
-def _put_tensor(tensor: torch.Tensor, then: _TensorState) -> None:
-    values = then.values
-    if values and _is_bytes(tensor):
-        ctypes.memmove(tensor.data_ptr(), values, len(values))
-    elif values:
-        flat = torch.frombuffer(bytearray(values), dtype=tensor.dtype)
-        tensor.data.copy_(flat.view(tensor.shape))  # .data: backwards count versions
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -208,10 +154,15 @@ class Reach:
     tensors too, which a device is waited for. One thread."""
 
     def __init__(
-        self, modules: Iterable[nn.Module], passed: Iterable[Any], *, copies: bool = True
+        self,
+        modules: Iterable[nn.Module],
+        passed: Iterable[Any],
+        parameters: Iterable[nn.Parameter] = (),
+        *,
+        copies: bool = True,
     ) -> None:
         self._copies = copies
-        self._saved: list[_Saved] = []
+        self._saved: list[Saved] = []
         self.wrote_tensors = False  # after restore()
         self._seen: dict[int, Any] = {}
         self._open: deque[tuple[str, Any, int]] = deque()
@@ -232,6 +183,8 @@ class Reach:
         for kind in dict.fromkeys(itertools.chain(*(type(module).__mro__ for module in modules))):
             for name, value in vars(kind).items() if _is_users(kind) else ():
                 self._add(name, value, 0)
+        for parameter in parameters:  # last: of experts there may be as many as are looked at
+            self._add(_PARAMETER, parameter, 0)
         while self._open:
             name, value, depth = self._open.popleft()
             try:
@@ -241,15 +194,20 @@ class Reach:
         in_use = [name for name in self._iterators if name == _PASSED or name in self._words]
         self.iterator = in_use[0] if in_use else ""
 
+    def changed(self) -> tuple[set[str], Found]:
+        """Names of what has, and of an iterator that code may have gone on with; and what can be
+        found again of it."""
+        differing = [*self._differing()]
+        names = {one.name for one in differing} | ({self.iterator} - {""})
+        return names, Found(differing)
+
     def restore(self) -> tuple[list[str], list[str]]:
         """Puts back what has changed; gives names of that, and of what could not be put back."""
         changed, lost = [], []
-        for one in self._saved:
+        for one in self._differing():
+            changed.append(one.name)
+            self.wrote_tensors = self.wrote_tensors or type(one.then) is TensorState
             try:
-                if one.is_same(one.read(), one.then):
-                    continue
-                changed.append(one.name)
-                self.wrote_tensors = self.wrote_tensors or type(one.then) is _TensorState
                 if one.put is None:
                     lost.append(one.name)
                 else:
@@ -257,6 +215,15 @@ class Reach:
             except Exception:  # noqa: BLE001
                 lost.append(one.name)
         return changed, lost
+
+    def _differing(self) -> Iterator[Saved]:
+        for one in self._saved:
+            try:
+                if one.is_same(one.read(), one.then):
+                    continue
+            except Exception:  # noqa: BLE001, S110  (objects of the user's)
+                pass
+            yield one
 
     def _add(self, name: str, value: Any, depth: int) -> None:
         if type(value) in _SKIPPED or id(value) in self._seen or depth > _DEEPEST:
@@ -275,10 +242,10 @@ class Reach:
         name: str,
         read: Callable[[], Any],
         put: Callable[[Any], Any] | None,
-        is_same: Callable[[Any, Any], bool] = _same_things,
+        is_same: Callable[[Any, Any], bool] = same_things,
     ) -> Any:
         then = read()
-        self._saved.append(_Saved(name, read, then, is_same, put))
+        self._saved.append(Saved(name, read, then, is_same, put))
         return then
 
     def _look(self, name: str, value: Any, depth: int) -> None:
@@ -319,8 +286,8 @@ class Reach:
             self.large_tensors.append(tensor)
         self._save(
             name,
-            lambda: _read_tensor(tensor, copies=copies),
-            (lambda then: _put_tensor(tensor, then)) if copies else None,
+            lambda: read_tensor(tensor, copies=copies),
+            (lambda then: put_tensor(tensor, then)) if copies else None,
             _same_values,
         )
 
@@ -328,8 +295,13 @@ class Reach:
         if not hasattr(value, "tobytes") or not value.flags.writeable:
             return
         if value.nbytes <= _LARGEST_COPY and not value.dtype.hasobject:
-            then = value.copy()
-            self._save(name, value.tobytes, lambda _: value.__setitem__(..., then), _same_values)
+            array, kind = sys.modules["numpy"].frombuffer, value.dtype
+            self._save(
+                name,
+                value.tobytes,
+                lambda then: value.__setitem__(..., array(then, kind).reshape(value.shape)),
+                _same_values,
+            )
 
     def _look_at_container(self, name: str, value: Any, depth: int) -> None:
         kind = type(value)

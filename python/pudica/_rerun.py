@@ -17,6 +17,7 @@ from torch import nn
 
 from . import _undoing
 from ._arguments import Template, tensors_in
+from ._found import Found
 from ._held import Held
 from ._layer_call import Deviates, LayerCall, is_stop
 from ._parts import Parts
@@ -80,6 +81,14 @@ def forward_ends(token: int, mark: int) -> None:
     if call is None:
         return
     call.ends()
+
+
+def finds_again(token: int, found: Found | None) -> None:
+    """A call that does what its class was not tried with: what it found, and changed; None: nobody
+    has that any more."""
+    if (call := _calls.get(token)) is not None:
+        call.found = found
+        call.is_lost = found is None
 
 
 def finds_its_parameters(token: int) -> bool:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from layer_states import drawn, seeded
 from stacks import Stack, inputs
-from test_no_traces import STEPS, check, drawn, seeded
+from test_no_traces import STEPS, check
 from torch import nn
 from training import attached
 

@@ -169,7 +169,7 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
 
 
-@pytest.mark.parametrize("every", [19, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("policy", ["full", "reactive"])
 @pytest.mark.parametrize("first", [True, False])
 def test_an_interrupt_at_any_place_of_pudicas_own(policy: str, first: bool, every: int) -> None:

@@ -196,7 +196,7 @@ class LayerCall:
         if lost:
             raise Deviates(
                 "its forward changed what others of its class do not change, and it cannot be put "
-                f"back ({lost})"
+                f"back ({lost}); expected that it is written outside the layer's forward"
             )
 
     def note_changes(self, *, tensors: bool) -> None:

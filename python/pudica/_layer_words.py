@@ -25,8 +25,8 @@ _MOST_BEGUN = 8  # of which some are not followed
 
 
 class _Usual(NamedTuple):
-    """Of a class: what the layer changes that was looked at first, which the class is tried by or
-    is like."""
+    """Of a class: what the layer changes that was looked at first. As a rule the class is tried by
+    it."""
 
     layer: int  # its id
     names: set[str]
@@ -47,7 +47,7 @@ class _Open(NamedTuple):
 
 
 class LayerWords:
-    """Of the layers of a handle, kept by their ids. One thread at a time."""
+    """Of the layers of a handle, kept by their ids. Holds no layer but while a look is open."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
         self._classes = LayerClasses(layers)

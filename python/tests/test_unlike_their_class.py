@@ -14,6 +14,7 @@ from test_no_traces import check
 from torch import nn
 from training import attached
 
+from pudica._held import HeldTensors
 from pudica._tensor_state import hash_of, read_tensor
 
 POLICIES = ("none", "full")
@@ -48,7 +49,7 @@ def test_what_one_layer_alone_changes_is_changed_once(kind: str, policy: str) ->
         assert check(lambda: stack_of(make, use), policy)["failures"] == 0
 
     if (kind, policy) in AT_ONCE:  # plans of the first step do not wait for what it shows
-        with pytest.raises(RuntimeError, match="what others of its class do not change|iterator"):
+        with pytest.raises(RuntimeError, match="a large tensor.*outside the layer's forward"):
             train()
     else:
         train()
@@ -121,6 +122,7 @@ def test_what_has_no_memory_has_no_values(size: int) -> None:
     weight.untyped_storage().resize_(0)
     assert read_tensor(weight, copies=True).values is None
     assert hash_of(weight) == 0
+    HeldTensors({"weight": weight}, "weight")
 
 
 class ScalesItsBias(nn.Module):
@@ -154,9 +156,8 @@ def test_what_has_other_memory_by_now_is_not_written(change: Callable[[Any], Non
     with attached(model, "full"):
         loss = model(inputs())
         change(model.layers[2].inner.bias)
-        with pytest.raises(RuntimeError, match="cannot be put back|shape|dtype|size"):
+        with pytest.raises(RuntimeError, match="cannot be put back .a parameter"):
             loss.backward()
-    assert model.layers[2].inner.bias.numel() in (1, 16)
 
 
 def test_a_look_that_was_broken_off_holds_nothing() -> None:

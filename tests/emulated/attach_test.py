@@ -68,9 +68,9 @@ print(json.dumps({"over": over, "planned": planned, "far": far, "stats": stats,
 """
 
 
-@pytest.mark.parametrize("allocator", ["", "expandable_segments:False"])
-@pytest.mark.parametrize("dropout", ["0.1", "0"])
-@pytest.mark.parametrize("mode", ["soft", "hard"])
+@pytest.mark.parametrize(("mode", "dropout", "allocator"), [  # any two of each
+    ("soft", "0.1", ""), ("soft", "0", "expandable_segments:False"),
+    ("hard", "0", ""), ("hard", "0.1", "expandable_segments:False")])
 def test_what_is_reserved_stays_within_the_budget(mode, dropout, allocator):
     seen = said(BUDGETS, mode, dropout, PYTORCH_ALLOC_CONF=allocator,
                     PUDICA_EMULATED_CARD="A100-40")

@@ -1,5 +1,6 @@
 """`pudica rehearse`: scripts that know nothing of pudica get an answer, or a sentence why not."""
 
+import functools
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from emulated_run import ROOT, emulated
 PROGRAM = os.environ["PUDICA_CLI"]
 SCRIPT = ROOT / "tests/emulated/rehearsed_programs.py"
 SCHEMA = json.loads((ROOT / "docs/schemas/rehearsal.schema.json").read_text())
+RUN = (PROGRAM, "run", "--")
 AMPLE, TIGHT, NONE = 4 << 30, 1_395_864_371, 922_746_880  # for `plain`
 
 
@@ -25,17 +27,22 @@ def environment(folder, **changes):
     return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), **changes}
 
 
-@pytest.fixture
-def rehearse(tmp_path):
+def rehearsed(folder, *command, options=()):
+    """What `pudica rehearse` of that command did in that folder."""
+    done = subprocess.run(
+        [PROGRAM, "rehearse", *map(str, options), "--", *map(str, command)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder, check=False,
+        timeout=280, env=environment(folder))
+    assert list(folder.glob("pudica-*")) == [], "a folder was left"
+    return done
+
+
+@pytest.fixture(name="rehearse")
+def rehearse_fixture(tmp_path):
     """rehearse(words of the program, options=...): (exit code, answer or None, standard error)."""
 
     def run(*words, options=(), python=(sys.executable,), program=SCRIPT):
-        done = subprocess.run(
-            [PROGRAM, "rehearse", "--json", *map(str, options), "--", *python, str(program),
-             *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            cwd=tmp_path,
-            check=False, timeout=280, env=environment(tmp_path))
-        assert list(tmp_path.glob("pudica-*")) == [], "a folder was left"
+        done = rehearsed(tmp_path, *python, program, *words, options=["--json", *options])
         answer = json.loads(done.stdout) if done.stdout else None
         if answer is not None:
             jsonschema.validate(answer, SCHEMA)
@@ -44,9 +51,28 @@ def rehearse(tmp_path):
     return run
 
 
-def bare(*words, **changes):
-    """What the same program measures by itself on the emulated device."""
-    done = emulated(sys.executable, SCRIPT, *words, **changes)
+@pytest.fixture(scope="module", name="plain")
+def plain_fixture(tmp_path_factory):
+    """plain(memory): (answer, folder of --out) of all steps of `plain`, rehearsed once a memory."""
+
+    @functools.cache
+    def once(memory):
+        folder = tmp_path_factory.mktemp("plain")
+        done = rehearsed(folder, sys.executable, SCRIPT, "plain",
+                         options=["--memory", memory, "--steps", 0, "--out", folder / "out"])
+        assert done.returncode == 0, done.stderr
+        assert (folder / "out" / "answer.txt").read_text().rstrip() == done.stdout.rstrip()
+        answer = json.loads((folder / "out" / "answer.json").read_text())
+        jsonschema.validate(answer, SCHEMA)
+        return answer, folder / "out"
+
+    return once
+
+
+@functools.cache
+def bare(*words, command=(), **changes):
+    """What the same program measures by itself, or under a command, on the emulated device."""
+    done = emulated(*command, sys.executable, SCRIPT, *words, **changes)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -55,9 +81,9 @@ def kinds(answer):
     return {doubt["kind"] for doubt in answer["doubts"]}
 
 
-def test_what_fits_as_it_is_was_measured_to_the_byte(rehearse):
-    code, answer, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0])
-    assert code == 0 and answer["fits_as_is"] and answer["fits_with_plan"]
+def test_what_fits_as_it_is_was_measured_to_the_byte(plain):
+    answer, _ = plain(AMPLE)
+    assert answer["fits_as_is"] and answer["fits_with_plan"]
     alone = bare("measured", "plain", PUDICA_EMULATED_BYTES=str(AMPLE))
     assert answer["keep_all_peak"] == {"allocated_bytes": alone["allocated"],
                                        "reserved_bytes": alone["reserved"]}
@@ -66,43 +92,39 @@ def test_what_fits_as_it_is_was_measured_to_the_byte(rehearse):
     assert answer["floor_peak"]["allocated_bytes"] < answer["longest"]["keep_all_peak_bytes"]
 
 
-def test_a_plan_that_fits_is_the_one_that_the_run_makes(rehearse):
-    code, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 0])
-    assert code == 0 and not answer["fits_as_is"] and answer["fits_with_plan"]
+def test_a_plan_that_fits_is_the_one_that_the_run_makes(plain):
+    answer, _ = plain(TIGHT)
+    assert not answer["fits_as_is"] and answer["fits_with_plan"]
     alone = bare("measured", "plain", PUDICA_EMULATED_BYTES=str(TIGHT))
     assert answer["dies_as_is"]["step"] == alone["died_in_step"]
     assert answer["dies_as_is"]["shape"] == "batch=16,length=248"
     held = answer["dies_as_is"]["held"]
     assert sum(held.values()) == answer["dies_as_is"]["allocated_bytes"]
     assert 1.9 < held["optimizer"] / held["parameters"] < 2.1  # AdamW's two moments
-    done = emulated(PROGRAM, "run", "--", sys.executable, SCRIPT, "measured", "plain",
-                    PUDICA_EMULATED_BYTES=str(TIGHT))
-    real = json.loads(done.stdout.splitlines()[-1])
+    real = bare("measured", "plain", command=RUN, PUDICA_EMULATED_BYTES=str(TIGHT))
     assert answer["planned_peak"] == {"allocated_bytes": real["allocated"],
                                       "reserved_bytes": real["reserved"]}
     assert real["reserved"] <= answer["budget_bytes"]
 
 
-def test_checkpointing_of_every_layer_stands_beside_the_plan(rehearse):
-    _, answer, _ = rehearse("plain", options=["--memory", TIGHT, "--steps", 0])
+def test_checkpointing_of_every_layer_stands_beside_the_plan(plain):
+    answer, _ = plain(TIGHT)
     kept = bare("measured", "plain")
     again = bare("measured", "checkpointed")
     told = answer["checkpointing"]
     assert told["peak_bytes"] == pytest.approx(again["allocated"], rel=0.01)
     assert told["extra_flops_share"] == pytest.approx(again["flops"] / kept["flops"] - 1, rel=1e-6)
-    planned = json.loads(emulated(
-        PROGRAM, "run", "--", sys.executable, SCRIPT, "measured", "plain",
-        PUDICA_EMULATED_BYTES=str(TIGHT)).stdout.splitlines()[-1])
+    planned = bare("measured", "plain", command=RUN, PUDICA_EMULATED_BYTES=str(TIGHT))
     assert answer["plan_extra_flops_share"] == pytest.approx(
         planned["flops"] / kept["flops"] - 1, rel=1e-6)
     assert 0 < answer["plan_extra_flops_share"] < told["extra_flops_share"]
 
 
-def test_checkpointing_that_the_script_does_itself_is_not_counted_twice(rehearse):
-    _, plain, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0])
+def test_checkpointing_that_the_script_does_itself_is_not_counted_twice(rehearse, plain):
+    answer, _ = plain(AMPLE)
     _, again, _ = rehearse("checkpointed", options=["--memory", AMPLE, "--steps", 0])
     assert again["checkpointing"]["extra_flops_share"] == pytest.approx(
-        plain["checkpointing"]["extra_flops_share"])
+        answer["checkpointing"]["extra_flops_share"])
 
 
 def test_the_largest_sizes_that_fit_fit_and_larger_ones_do_not(rehearse):
@@ -264,6 +286,7 @@ def test_a_model_without_layers_is_measured_as_it_is(rehearse, tmp_path):
     assert answer["keep_all_peak"] == {"allocated_bytes": alone["allocated"],
                                        "reserved_bytes": alone["reserved"]}
     assert answer["steps"] == 8 and kinds(answer) == {"unattached"}
+    assert json.loads((folder / "answer.json").read_text()) == answer
     assert (answer["frontier"], answer["largest"]) == ([], {})
     page = (folder / "answer.txt").read_text()
     assert "\nWith a plan  there is none: pudica attached to nothing\n" in page
@@ -311,13 +334,10 @@ def test_ranks_of_torchrun(rehearse):
     assert answer["ranks"] == 2 and answer["fits_with_plan"]
 
 
-def test_what_was_learned_starts_a_run(rehearse, tmp_path):
-    folder = tmp_path / "answer"
-    _, answer, _ = rehearse("plain", options=["--memory", AMPLE, "--steps", 0, "--out", folder])
-    assert json.loads((folder / "answer.json").read_text()) == answer
-    done = emulated(PROGRAM, "run", "--config", folder / "pudica.json", "--", sys.executable,
-                    SCRIPT, "learning", PUDICA_EMULATED_BYTES=str(AMPLE))
-    stats = json.loads(done.stdout.splitlines()[-1])
+def test_what_was_learned_starts_a_run(plain):
+    _, folder = plain(AMPLE)
+    stats = bare("learning", command=(PROGRAM, "run", "--config", folder / "pudica.json", "--"),
+                 PUDICA_EMULATED_BYTES=str(AMPLE))
     assert (stats["learning_steps"], stats["overruns"], stats["steps"]) == (0, 0, 30)
 
 
@@ -353,19 +373,16 @@ def test_a_command_that_cannot_start_is_exit_code_2(rehearse):
     assert subprocess.run([PROGRAM, "rehearse"], capture_output=True, check=False).returncode == 2
 
 
-def test_the_page_says_the_same(tmp_path):
-    done = subprocess.run(
-        [PROGRAM, "rehearse", "--memory", str(TIGHT), "--", sys.executable, SCRIPT, "plain"],
-        capture_output=True, text=True, check=False, timeout=280, env=environment(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert "As it is     does not fit: out of memory in step 6 (batch=16,length=248)" in done.stdout
-    assert "With a plan  fits\n" in done.stdout
-    assert "none is measured" in done.stdout
+def test_the_page_says_the_same(plain):
+    page = (plain(TIGHT)[1] / "answer.txt").read_text()
+    assert "As it is     does not fit: out of memory in step 6 (batch=16,length=248)" in page
+    assert "With a plan  fits\n" in page
+    assert "none is measured" in page
     assert re.search(r"\nSegments     use PYTORCH_ALLOC_CONF=expandable_segments:True\n"
                      r"  reserves   1.5 GiB in fixed ones, .*\n  reserves   1.2 GiB in expandable",
-                     done.stdout)
+                     page)
     assert re.search(r"\nEvery layer  recomputed, .*\n  needs      [\d.]+ MiB allocated at the "
-                     r"longest batch \(predicted\)\n  costs      \d+\.\d % more FLOPs", done.stdout)
+                     r"longest batch \(predicted\)\n  costs      \d+\.\d % more FLOPs", page)
 
 
 @pytest.mark.parametrize(("script", "package"), [

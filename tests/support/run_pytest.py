@@ -34,6 +34,8 @@ def main():
         return SKIPPED
     import pytest
 
+    # What is installed beside and no test uses takes a second to import.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     code = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]])
     return SKIPPED if code == NO_TESTS else code
 

@@ -147,11 +147,11 @@ std::optional<LinearFit::Trial> LinearFit::first_that_fit(const FitSamples& samp
 }
 
 // Monomials that explain little one by one may explain all together (batches by tokens: the batch
-// falls as a length rises). Taken where they fit every shape with two to spare, and without those
+// falls as a length rises). Taken where they fit every shape with one to spare, and without those
 // that are not needed for that.
 std::optional<LinearFit::Trial> LinearFit::all_at_once(const FitSamples& samples) {
   const std::size_t count = samples.values.size();
-  auto found = first_that_fit(samples, std::min(kMostTerms, count < 2 ? 0 : count - 2));
+  auto found = first_that_fit(samples, std::min(kMostTerms, count - 1));
   if (!found) return std::nullopt;
   for (std::size_t place = found->terms.size(); place-- > 0 && found->terms.size() > 1;) {
     auto fewer = found->terms;

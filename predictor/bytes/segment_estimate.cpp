@@ -83,6 +83,7 @@ std::optional<SegmentEstimate> SegmentModel::predict(const ShapeKey& shape) cons
     estimate_seen(*seen, monomials, estimate);
   } else {
     estimate_bytes(shape, monomials, estimate);
+    if (!estimate.identified && beyond_) narrow_to_neighbours(shape, estimate);
   }
   const TimeEstimate time = time_.predict(monomials);
   estimate.seconds = time.seconds;
@@ -258,6 +259,31 @@ void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estim
   estimate.net_upper_bytes = to_bytes(std::ceil(net_upper));
   estimate.peak_upper_bytes = to_bytes(std::ceil(peak_upper));
   make_consistent(estimate);
+}
+
+// A loss in chunks takes no more from its first full chunk on: no polynomial says so.
+void SegmentModel::narrow_to_neighbours(const ShapeKey& shape, SegmentEstimate& estimate) const {
+  const auto found = neighbours_of(shape, samples_, *basis_);
+  if (!found) return;
+  const double below = basis_->volume(found->below->shape);
+  const double between = basis_->volume(found->above->shape) - below;
+  const double share = between > 0 ? (basis_->volume(shape) - below) / between : 1.0;
+  double open = 0;
+  const auto narrow = [&](std::int64_t one, std::int64_t other, std::int64_t most,
+                          std::int64_t& bytes, std::int64_t& upper) {
+    upper = std::min(upper, most);
+    if (bytes < std::min(one, other) || bytes > most) {
+      bytes = to_bytes(std::lerp(static_cast<double>(one), static_cast<double>(other), share));
+    }
+    open = std::max(open, static_cast<double>(upper - bytes));
+  };
+  narrow(found->below->net_bytes, found->above->net_bytes,
+         found->most_net_bytes + beyond_->net_bytes, estimate.net_bytes, estimate.net_upper_bytes);
+  narrow(found->below->peak_bytes, found->above->peak_bytes,
+         found->most_peak_bytes + beyond_->peak_bytes, estimate.peak_bytes,
+         estimate.peak_upper_bytes);
+  make_consistent(estimate);
+  estimate.identified = open <= kNoiseBytes;
 }
 
 void SegmentModel::estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const {

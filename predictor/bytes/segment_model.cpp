@@ -207,12 +207,16 @@ void SegmentModel::evict_one() {
 void SegmentModel::refit() {
   polynomials_.reset();
   prefers_polynomials_ = false;
+  beyond_.reset();
   refit_groups();
   has_lone_ = std::ranges::any_of(samples_,
                                   [this](const StoredSample& sample) { return is_alone(sample); });
   const bool one_log = !groups_.empty() && groups_.front().shapes == samples_.size();
   if (one_log || samples_.size() < 2) return;
   refit_polynomials();
+  if (polynomials_->largest_residual() > static_cast<double>(tolerance_bytes())) {
+    beyond_ = beyond_neighbours(samples_, *basis_);
+  }
   prefers_polynomials_ = !groups_.empty() && polynomials_fit_better();
 }
 

@@ -10,24 +10,13 @@
 #include "predictor/bytes/exact_model.h"
 #include "predictor/bytes/log_group.h"
 #include "predictor/bytes/monomials.h"
+#include "predictor/bytes/neighbours.h"
 #include "predictor/bytes/polynomial_fit.h"
+#include "predictor/bytes/stored_sample.h"
 #include "predictor/times/time_model.h"
 #include "pudica/predictor.h"
 
 namespace pudica::predictor {
-
-// The last sample at one shape.
-struct StoredSample {
-  ShapeKey shape;
-  bool has_deltas = false;           // they add up to net and peak; empty where nothing happens
-  std::vector<std::int64_t> deltas;  // none zero
-  std::int64_t net_bytes = 0;
-  std::int64_t peak_bytes = 0;
-  std::uint64_t order = 0;      // rises with every change of what is stored
-  std::uint64_t signature = 0;  // of the number and the signs of the deltas
-
-  [[nodiscard]] bool has_same_bytes(const StoredSample& other) const;
-};
 
 // Learns one segment. Bytes: the exact model of the log that most recent shapes share, or of
 // another where something tells that the shape is one of its (log_group.h), where two shapes share
@@ -100,6 +89,7 @@ class SegmentModel {
   bool move_to_lone(const ShapeKey& shape, const StoredSample& lone, const ExactModel& model,
                     ExactEstimate& exact) const;
   void estimate_fitted(const ShapeKey& shape, SegmentEstimate& estimate) const;
+  void narrow_to_neighbours(const ShapeKey& shape, SegmentEstimate& estimate) const;
   void estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const;
   LearnedQuantity describe_rows(const std::string& quantity, const PolynomialRows& rows) const;
   [[nodiscard]] std::vector<std::vector<std::int64_t>> shapes_to_describe() const;
@@ -118,6 +108,7 @@ class SegmentModel {
   std::optional<PolynomialFit> polynomials_;  // of all samples, where some are in no group
   bool has_lone_ = false;                     // samples that are alone, since refit()
   bool prefers_polynomials_ = false;          // but where a shape lies among those of one group
+  std::optional<BeyondNeighbours> beyond_;    // where the polynomials do not fit all samples
   TimeModel time_;
 };
 

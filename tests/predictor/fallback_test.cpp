@@ -43,6 +43,15 @@ TEST(LeastSquares, FindsTheTermsOnceTheShapesTellThem) {
   EXPECT_NEAR(static_cast<double>(estimate->peak_bytes), static_cast<double>(peak(asked)), 100);
 }
 
+// A single other term does better than either of the two that are there.
+TEST(LeastSquares, ThreeShapesTellAConstantAndASlope) {
+  const auto predictor = make_online_predictor({});
+  for (const std::int64_t length : {38, 64, 72}) {
+    predictor->observe(kForward, {1, length}, sums(57792 - 1952 * length, 93248));
+  }
+  EXPECT_EQ(predictor->predict(kForward, {1, 17})->net_bytes, 57792 - 1952 * 17);
+}
+
 TEST(LeastSquares, AConstantBatchIsFlaggedAndBounded) {
   const auto predictor = make_online_predictor({});
   for (const std::int64_t length : {50, 90, 120, 200, 333}) {

@@ -1,0 +1,124 @@
+// What no polynomial says, bounded by the shapes that were seen about the one asked for.
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "pudica/predictor.h"
+
+namespace pudica {
+namespace {
+
+constexpr std::uint64_t kSeed = 20261129;
+const SegmentKey kHead{SegmentKind::kHead, 0, Mode::keep(), 0};
+
+// A loss in chunks of 64 tokens over 6,000 words: as large as its largest chunk, and a little for
+// each. With a log, that of so many chunks.
+class ChunkedLoss : public ::testing::TestWithParam<bool> {
+ protected:
+  static SegmentSample at(const ShapeKey& shape) {
+    SegmentSample sample;
+    const auto add = [&sample](std::int64_t bytes) {
+      if (GetParam()) sample.deltas.push_back(bytes);
+      sample.net_bytes += bytes;
+      sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
+    };
+    const std::int64_t tokens = shape[0] * shape[1];
+    add(768004 + 136 * tokens);
+    for (std::int64_t first = 0; first < tokens; first += 64) {
+      add(std::min<std::int64_t>(64, tokens - first) * 72328);
+      add(-std::min<std::int64_t>(64, tokens - first) * 72328);
+      add(12288);
+    }
+    return sample;
+  }
+
+  ShapeKey draw(std::int64_t most_rows) {
+    const auto from = [this](std::int64_t least, std::int64_t most) {
+      return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
+    };
+    return {from(most_rows > 1 ? 1 : 4, most_rows > 1 ? most_rows : 4), from(8, 96)};
+  }
+
+  std::mt19937_64 random_{kSeed};
+};
+
+INSTANTIATE_TEST_SUITE_P(LogsKept, ChunkedLoss, ::testing::Bool());
+
+TEST_P(ChunkedLoss, IsBoundedByTheNextLargerBatch) {
+  const auto predictor = make_online_predictor({});
+  for (int i = 0; i < 24; ++i) {
+    const ShapeKey shape = draw(1);
+    predictor->observe(kHead, shape, at(shape));
+  }
+  int told = 0;
+  for (std::int64_t length = 24; length <= 80; ++length) {
+    const SegmentSample truth = at({4, length});
+    const auto estimate = predictor->predict(kHead, {4, length});
+    EXPECT_GE(estimate->peak_upper_bytes, truth.peak_bytes) << length;
+    EXPECT_LE(estimate->peak_upper_bytes, truth.peak_bytes + truth.peak_bytes / 50) << length;
+    EXPECT_GE(estimate->net_upper_bytes + 1024, truth.net_bytes) << length;
+    told += estimate->identified ? 1 : 0;
+  }
+  EXPECT_GT(told, 40);
+}
+
+// Of rows and lengths: any batch that is nowhere smaller bounds it.
+TEST_P(ChunkedLoss, IsBoundedInTwoDimensions) {
+  const auto predictor = make_online_predictor({});
+  for (int i = 0; i < 60; ++i) {
+    const ShapeKey shape = draw(6);
+    predictor->observe(kHead, shape, at(shape));
+  }
+  int near = 0;
+  int asked = 0;
+  for (; asked < 300; ++asked) {
+    const ShapeKey shape = draw(6);
+    const SegmentSample truth = at(shape);
+    const auto estimate = predictor->predict(kHead, shape);
+    EXPECT_GE(estimate->peak_upper_bytes, truth.peak_bytes) << shape[0] << " x " << shape[1];
+    near += estimate->peak_upper_bytes <= truth.peak_bytes + truth.peak_bytes / 10 ? 1 : 0;
+  }
+  EXPECT_GT(near, asked * 2 / 3) << "of " << asked;
+}
+
+// What falls and rises again takes no more between two shapes than at the larger of them.
+TEST(Neighbours, BoundTheLargestOfSums) {
+  const auto peak = [](std::int64_t length) {
+    return std::max(400'000 - 3000 * length, 90'000 + 7 * length * length);
+  };
+  const auto predictor = make_online_predictor({});
+  for (const std::int64_t length : {20, 130, 45, 180, 64, 200, 92, 110, 150, 36}) {
+    predictor->observe(kHead, {4, length}, {{}, 1000, peak(length), 0});
+  }
+  for (std::int64_t length = 21; length < 200; ++length) {
+    const auto estimate = predictor->predict(kHead, {4, length});
+    EXPECT_GE(estimate->peak_upper_bytes, peak(length)) << length;
+  }
+}
+
+// Where some shapes take more than both beside them, the bound is by as much higher.
+TEST(Neighbours, WhatSomeShapesTakeBeyondThemIsAdded) {
+  const auto peak = [](std::int64_t length) {
+    const std::int64_t steps = std::int64_t{1} << std::min<std::int64_t>(length / 16, 7);
+    return 30'000 * steps + (length % 8 == 0 ? 0 : 50'000);
+  };
+  const auto predictor = make_online_predictor({});
+  std::mt19937_64 random(kSeed);
+  std::set<std::int64_t> seen;
+  while (seen.size() < 30) {
+    const std::int64_t length = std::uniform_int_distribution<std::int64_t>(8, 128)(random);
+    if (!seen.insert(length).second) continue;
+    predictor->observe(kHead, {4, length}, {{}, 1000, peak(length), 0});
+  }
+  for (std::int64_t length = *seen.begin(); length < *seen.rbegin(); ++length) {
+    const auto estimate = predictor->predict(kHead, {4, length});
+    EXPECT_GE(estimate->peak_upper_bytes, peak(length)) << length;
+  }
+}
+
+}  // namespace
+}  // namespace pudica

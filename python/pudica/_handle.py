@@ -198,6 +198,7 @@ class Handle(Messages):
             _rerun.undo_left()
             kind, names, values = self._read_shape(module, args, kwargs)
             self._forwards.begins(self._latest)
+            self._words.forward_begins()
             for place in self._places:
                 place.take()
             self._take_over_checkpointing()

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Hashable
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from . import _rerun
@@ -46,6 +47,14 @@ class _Open(NamedTuple):
         return names, found
 
 
+def _casts_stay() -> bool:
+    """Of weights, until the outermost autocast is left: a layer that is called again in a forward
+    finds them, and its backward leaves none of what the first call's does."""
+    return torch.is_autocast_cache_enabled() and (
+        torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    )
+
+
 class LayerWords:
     """Of the layers of a handle, kept by their ids. Holds no layer but while a look is open."""
 
@@ -58,6 +67,7 @@ class LayerWords:
         self._usual: dict[str, _Usual] = {}
         self._unlike: dict[int, set[str]] = {}  # by layer, what its class does not change
         self._open: dict[int, _Open] = {}  # by token
+        self._passed: set[int] = set()  # in this forward
         self.trees: dict[int, Tree] = {}
         for layer in layers:
             self._word(layer, parts_of(layer, self.trees))
@@ -69,7 +79,13 @@ class LayerWords:
         word = self._word(layer, parts)
         if unlike := self._unlike.get(id(layer)):
             word += f"~{zlib.crc32('|'.join(sorted(unlike)).encode()):08x}"
+        if id(layer) in self._passed:
+            return word + "+" if _casts_stay() else word
+        self._passed.add(id(layer))
         return word
+
+    def forward_begins(self) -> None:
+        self._passed.clear()
 
     def begins(
         self, token: int, layer: nn.Module, template: Template, parts: Parts, *, is_inner: bool

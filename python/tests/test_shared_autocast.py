@@ -70,6 +70,33 @@ def test_peaks_are_predicted(loop: Any, share: float) -> None:
         assert min(told) > -0.005 and max(told) < 0.05
 
 
+class Looped(Stack):
+    """Its layers several times over, as ALBERT has them."""
+
+    def __init__(self, layers: int, times: int) -> None:
+        super().__init__(layers)
+        self.times = times
+
+    def forward(self, words: torch.Tensor) -> Any:
+        x = self.embed(words)
+        for _ in range(self.times):
+            for layer in self.layers:
+                x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+@pytest.mark.parametrize(("layers", "times"), [(1, 6), (2, 3)])
+def test_peaks_of_layers_that_are_called_again(layers: int, times: int, share: float) -> None:
+    course = Training(lambda: Looped(layers, times), one_each, _STEPS).held(share)
+    assert course.stats["learning_steps"] <= 6
+    told, steps = course.told(16)
+    assert len(told) > 0.6 * steps
+    assert abs(statistics.median(told)) < 0.001
+    if share >= 0.5:
+        assert min(told) > -0.005 and max(told) < 0.05
+
+
 def test_casts_that_only_stand_for_weights() -> None:
     # What FakeTensorMode cast is in autocast's cache, and the next forward computes with it.
     def losses(model: nn.Module) -> list[torch.Tensor]:
@@ -93,6 +120,19 @@ def test_casts_that_only_stand_for_weights() -> None:
         assert handle.stats()["failures"] == 0
     assert isinstance(plain[0], FakeTensor) and isinstance(planned[0], FakeTensor)
     assert [one.item() for one in planned[1:]] == [one.item() for one in plain[1:]]
+
+
+@pytest.mark.parametrize("cached", [True, False, None])
+def test_layers_that_find_casts_are_a_class_of_their_own(cached: bool | None) -> None:
+    model = Looped(2, 3)
+    with pudica.attach(model, "1TiB", daemon=False) as handle:
+        for step in range(2):
+            with torch.autocast(
+                "cpu", torch.bfloat16, enabled=cached is not None, cache_enabled=bool(cached)
+            ):
+                model(drawn(step)).square().mean().backward()
+        classes = {row["class_name"] for row in handle.snapshot()["learned"] if row["class_name"]}
+    assert len(classes) == (2 if cached else 1), classes
 
 
 def test_what_is_learned_tells_which_forwards_found_casts() -> None:

@@ -171,6 +171,10 @@ class Handle {
   // one's too. True: begin_at_layer() reckons what the step begins with from here, and not from its
   // own call.
   virtual bool waits() = 0;
+  // Whether a backward has come to the first layer of the open step. Where none is under way the
+  // step lacks no more than its optimizer's: end_step() before another model's step begins on the
+  // device, which would cut this one short (nothing is learned of it then).
+  virtual bool went_back() = 0;
   // After the optimizer's step, or after backward where no optimizer step follows.
   virtual StepReport end_step() = 0;
 

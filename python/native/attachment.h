@@ -38,6 +38,7 @@ class Attachment final : public torch::CustomClassHolder {
   enum Step : std::int64_t { kUnplanned = 0, kPlanned = 1, kMayRest = 2 };
   // As Handle's.
   bool waits() { return handle_->waits(); }
+  bool went_back() { return handle_->went_back(); }
   bool rest(bool same_model);
   bool passes(std::int64_t passed);
   void wake(std::int64_t passed);

@@ -42,6 +42,7 @@ TORCH_LIBRARY(pudica, library) {
       .def(torch::init<std::string, std::vector<at::Tensor>>())
       .def("begin_step", &Attachment::begin_step)
       .def("waits", &Attachment::waits)
+      .def("went_back", &Attachment::went_back)
       .def("end_step", &Attachment::end_step)
       .def("rest", &Attachment::rest)
       .def("passes", &Attachment::passes)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import _native, _optimizers, _rerun, _undoing
+from . import _native, _optimizers, _rerun, _turns, _undoing
 from ._arguments import Template, take_apart, tensors_in
 from ._budget import Budget, resolve
 from ._checkpointing import Takeover, in_checkpoint, runs_again
@@ -218,11 +218,21 @@ class Handle(Messages):
         assert self._late is not None
         kind, names, values = self._late
         self._late = None
+        _turns.take(self, self._device)
         self._note(self._native.end_step())
         step = self._native.begin_step(kind, names or ["elements"], values or [1], at_layer)
         if not step & _native.PLANNED:
             self._say_unplanned(names)
         self._begin_rest(bool(step & _native.MAY_REST), (kind, *values))
+
+    def gives_way(self) -> None:
+        """To another model's step, as to its own next: two losses, then both optimizers."""
+        if not self._attached or self._opener is not None:
+            return
+        if self._thread != threading.get_ident() or torch._C._current_graph_task_id() >= 0:
+            return
+        if self._native.went_back():
+            self._note(self._native.end_step())
 
     def _comes_to_a_layer(self) -> None:
         if threading.get_ident() != self._thread:

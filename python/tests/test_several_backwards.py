@@ -27,11 +27,14 @@ def twice_back(model: nn.Module, step: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_two_losses_on_one_retained_graph(share: float) -> None:
+def test_two_losses_on_one_retained_graph(
+    share: float, caplog: pytest.LogCaptureFixture
+) -> None:
     # They are not planned (see docs/python.md); they are held to the budget all the same.
     course = Training(Stack, twice_back, _STEPS).held(share)
     assert course.stats["learning_steps"] <= 8
     assert "more than once" in course.steps[20]["reason"]
+    assert "not planned: the backward goes through the layers more than once" in caplog.text
 
 
 def pair_of_views(model: nn.Module, step: int) -> None:

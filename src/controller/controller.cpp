@@ -229,6 +229,10 @@ bool ControllerImpl::wants_record(const StepContext& context, const StepModel& m
 }
 
 StepDecision ControllerImpl::fallback_step(const StepContext& context) {
+  if (!std::exchange(kind_->told_stand_down, true) && !broken_) {
+    log_warn("steps of one kind are not planned: " + phase_.reason +
+             "; layers are kept while there is room, and given back where the budget is short");
+  }
   Plan plan;
   plan.shape = context.shape;
   const bool tight = on_menu(Mode::Kind::kFull) &&

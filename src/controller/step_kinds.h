@@ -112,6 +112,7 @@ struct StepKind {
   RepeatedBackwards repeated_backwards;
   MenuCourse menu;                    // since it appeared
   bool relearning = false;            // a drift or a new structure: record before planning again
+  bool told_stand_down = false;       // in the log
   std::int32_t doubtful_steps = 0;    // recorded steps whose misfits are drift: forgotten
   bool learning_was_revoked = false;  // in the last step that taught
   bool judge_drift = false;           // the next recorded step tells whether the drift was real

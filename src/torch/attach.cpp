@@ -26,6 +26,7 @@ class InertHandle final : public Handle {
   void begin_step(const ShapeKey& shape) override { shape_ = shape; }
   void begin_at_layer(const ShapeKey& shape) override { shape_ = shape; }
   bool waits() override { return false; }
+  bool went_back() override { return false; }
   StepReport end_step() override {
     StepReport report;
     report.shape = shape_;
@@ -101,6 +102,7 @@ class AttachedHandle final : public Handle {
   void begin_step(const ShapeKey& shape) override { session_->begin_step(shape); }
   void begin_at_layer(const ShapeKey& shape) override { session_->begin_at_layer(shape); }
   bool waits() override { return session_->waits(); }
+  bool went_back() override { return session_->went_back(); }
   StepReport end_step() override { return session_->end_step(); }
   std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                 std::vector<at::Tensor> inputs,

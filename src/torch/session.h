@@ -16,6 +16,7 @@
 #include "pudica/torch.h"
 #include "torch/cache_comfort.h"
 #include "torch/cast_cache.h"
+#include "torch/cut_short.h"
 #include "torch/device_share.h"
 #include "torch/frame.h"
 #include "torch/gap_habit.h"
@@ -146,6 +147,7 @@ class Session final : public Handle {
   void begin_step(const ShapeKey& shape) override;
   void begin_at_layer(const ShapeKey& shape) override;
   bool waits() override;
+  bool went_back() override { return step_open_ && shared_backward_.own_went_back(); }
   StepReport end_step() override;
   std::vector<at::Tensor> layer(std::int64_t index, const LayerFunction& function,
                                 std::vector<at::Tensor> inputs,
@@ -198,7 +200,7 @@ class Session final : public Handle {
   // Another thread is in the middle of a layer: the step is its own, and stays. Said once.
   bool is_another_threads();
   // The step under way, which ends, is none to learn from.
-  [[nodiscard]] bool is_cut_short() const;
+  [[nodiscard]] bool is_cut_short();
   template <typename F>
   bool contain(const char* where, F&& call) noexcept;
   void fail(const char* where, const std::string& what) noexcept;
@@ -343,6 +345,7 @@ class Session final : public Handle {
   SharedBackward shared_backward_;
   std::int32_t next_layer_ = 0;  // of frames: those of forwards that wait have other numbers
   StepClaim claim_;              // true: another model's step on this device began meanwhile
+  CutShort cut_short_;
 };
 
 template <typename F>

@@ -93,6 +93,7 @@ class SharedBackward {
   [[nodiscard]] bool own_waits() const {
     return own_.reached && !own_.reached->by_any() && !own_.is_gone();
   }
+  [[nodiscard]] bool own_went_back() const { return own_.reached && own_.reached->by_any(); }
   // Several backwards went through the forward under way or one that waited for it: losses on one
   // graph, one after the other, or the gradient of a gradient.
   [[nodiscard]] bool is_repeated() const {

@@ -241,10 +241,13 @@ TEST_F(SharedBackwardTest, WhatAForwardDidBeforeItsStepBeganIsNotTold) {
   for (const bool begins_at_layer : {false, true}) {
     at::Tensor output = forward(*handle, 24, begins_at_layer);
     EXPECT_TRUE(handle->waits());
+    EXPECT_FALSE(handle->went_back());
     torch::autograd::backward({output.sum()});
     EXPECT_FALSE(handle->waits());
+    EXPECT_TRUE(handle->went_back());
     handle->end_step();
     EXPECT_FALSE(handle->waits());
+    EXPECT_FALSE(handle->went_back());
     EXPECT_EQ(tells_of_its_start(), !begins_at_layer);
   }
   forward(*handle);

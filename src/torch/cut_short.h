@@ -1,0 +1,30 @@
+// CutShort: steps that end while another model's are under way.
+#pragma once
+
+#include "base/log.h"
+
+namespace pudica::hooks {
+
+// Tells the log, once, where all of a model's steps are so: a generator behind which a
+// discriminator runs before the backward of both. Not thread-safe.
+class CutShort {
+ public:
+  // Of a step that ends. Returns what it was told.
+  bool note(bool is_cut) {
+    in_a_row_ = is_cut ? in_a_row_ + 1 : 0;
+    if (in_a_row_ == kTelling) {
+      log_warn(
+          "the forward of another attached model began before this one's step was over, in each of "
+          "the last 8 steps: such a step is measured with the other's, and not planned. Attach one "
+          "module whose forward calls both models");
+    }
+    return is_cut;
+  }
+
+ private:
+  static constexpr int kTelling = 8;
+
+  int in_a_row_ = 0;
+};
+
+}  // namespace pudica::hooks

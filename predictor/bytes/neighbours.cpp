@@ -45,11 +45,11 @@ std::optional<Neighbours> neighbours_of(const ShapeKey& shape,
   Side below;
   Side above;
   const double volume = basis.volume(shape);
-  for (const StoredSample& sample : samples) {
+  for (const StoredSample& sample : samples.last(std::min(samples.size(), kLatest))) {
     if (sample.shape == shape) continue;
-    const double away = std::abs(basis.volume(sample.shape) - volume);
-    if (is_nowhere_larger(sample.shape, shape)) below.add(sample, away);
-    if (is_nowhere_larger(shape, sample.shape)) above.add(sample, away);
+    const bool is_smaller = is_nowhere_larger(sample.shape, shape);
+    if (!is_smaller && !is_nowhere_larger(shape, sample.shape)) continue;
+    (is_smaller ? below : above).add(sample, std::abs(basis.volume(sample.shape) - volume));
   }
   Neighbours found{below.nearest[0], above.nearest[0]};
   if (found.below == nullptr || found.above == nullptr) return std::nullopt;
@@ -72,8 +72,10 @@ std::optional<BeyondNeighbours> beyond_neighbours(std::span<const StoredSample> 
     const auto found = neighbours_of(sample.shape, latest, basis);
     if (!found) continue;
     ++judged;
-    beyond.net_bytes = std::max(beyond.net_bytes, sample.net_bytes - found->most_net_bytes);
-    beyond.peak_bytes = std::max(beyond.peak_bytes, sample.peak_bytes - found->most_peak_bytes);
+    const std::int64_t net = std::max(found->below->net_bytes, found->above->net_bytes);
+    const std::int64_t peak = std::max(found->below->peak_bytes, found->above->peak_bytes);
+    beyond.net_bytes = std::max(beyond.net_bytes, sample.net_bytes - net);
+    beyond.peak_bytes = std::max(beyond.peak_bytes, sample.peak_bytes - peak);
   }
   if (judged < kEnough) return std::nullopt;
   return beyond;

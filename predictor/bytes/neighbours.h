@@ -10,9 +10,9 @@
 
 namespace pudica::predictor {
 
-// The nearest by volume of the samples that are nowhere larger than a shape, and of those that are
-// nowhere smaller; and the most that these two take or the next one on either side. Samples of the
-// shape itself are left out.
+// The nearest by volume of the latest samples that are nowhere larger than a shape, and of those
+// that are nowhere smaller; and the most that these two take or the next one on either side.
+// Samples of the shape itself are left out.
 struct Neighbours {
   const StoredSample* below = nullptr;
   const StoredSample* above = nullptr;
@@ -25,8 +25,8 @@ std::optional<Neighbours> neighbours_of(const ShapeKey& shape,
                                         std::span<const StoredSample> samples,
                                         const MonomialBasis& basis);
 
-// By how much any of the latest samples took more than its neighbours do at most. Nothing where
-// bytes rise with the shape, in steps too, or are the largest of sums that each rise or fall.
+// By how much any of the latest samples took more than the nearest two do. Nothing where bytes rise
+// with the shape, in steps too, or are the largest of sums that each rise or fall.
 struct BeyondNeighbours {
   std::int64_t net_bytes = 0;
   std::int64_t peak_bytes = 0;

@@ -15,6 +15,7 @@ constexpr double kLittleBytes = 1024;
 // A fit that misses shapes by more is none: a term is missing, not a measurement noisy.
 constexpr double kPoor = 0.1;
 constexpr double kNoiseBytes = 16384;
+constexpr std::int64_t kBeyondShare = 32;  // that a shape may take beyond what those beside it show
 
 std::int64_t to_bytes(double value) {
   constexpr auto kLimit = static_cast<double>(std::int64_t{1} << 60);
@@ -261,21 +262,23 @@ void SegmentModel::estimate_fitted(const ShapeKey& shape, SegmentEstimate& estim
   make_consistent(estimate);
 }
 
-// A loss in chunks takes no more from its first full chunk on: no polynomial says so.
+// A loss in chunks takes no more from its first full chunk on: no polynomial says so. That it goes
+// on so is no law: what is told of neighbours is never settled.
 void SegmentModel::narrow_to_neighbours(const ShapeKey& shape, SegmentEstimate& estimate) const {
   const auto found = neighbours_of(shape, samples_, *basis_);
   if (!found) return;
   const double below = basis_->volume(found->below->shape);
   const double between = basis_->volume(found->above->shape) - below;
   const double share = between > 0 ? (basis_->volume(shape) - below) / between : 1.0;
-  double open = 0;
   const auto narrow = [&](std::int64_t one, std::int64_t other, std::int64_t most,
                           std::int64_t& bytes, std::int64_t& upper) {
-    upper = std::min(upper, most);
-    if (bytes < std::min(one, other) || bytes > most) {
+    const std::int64_t bound = most + std::abs(most) / kBeyondShare;
+    if (bytes >= std::min(one, other) && bytes <= most) {
+      upper = std::min(upper, bound);
+    } else {
       bytes = to_bytes(std::lerp(static_cast<double>(one), static_cast<double>(other), share));
+      upper = bound;
     }
-    open = std::max(open, static_cast<double>(upper - bytes));
   };
   narrow(found->below->net_bytes, found->above->net_bytes,
          found->most_net_bytes + beyond_->net_bytes, estimate.net_bytes, estimate.net_upper_bytes);
@@ -283,7 +286,6 @@ void SegmentModel::narrow_to_neighbours(const ShapeKey& shape, SegmentEstimate& 
          found->most_peak_bytes + beyond_->peak_bytes, estimate.peak_bytes,
          estimate.peak_upper_bytes);
   make_consistent(estimate);
-  estimate.identified = open <= kNoiseBytes;
 }
 
 void SegmentModel::estimate_scaled(const ShapeKey& shape, SegmentEstimate& estimate) const {

@@ -227,12 +227,14 @@ class Handle(Messages):
 
     def gives_way(self) -> None:
         """To another model's step, as to its own next: two losses, then both optimizers."""
-        if not self._attached or self._opener is not None:
+        others = self._thread != threading.get_ident()
+        if others or not self._attached or self._opener is not None:
             return
-        if self._thread != threading.get_ident() or torch._C._current_graph_task_id() >= 0:
-            return
-        if self._native.went_back():
-            self._note(self._native.end_step())
+        try:
+            if torch._C._current_graph_task_id() < 0 and self._native.went_back():
+                self._note(self._native.end_step())
+        except Exception as error:  # noqa: BLE001
+            self._failed("the end of a step", error)
 
     def _comes_to_a_layer(self) -> None:
         if threading.get_ident() != self._thread:
@@ -306,6 +308,7 @@ class Handle(Messages):
         try:
             self._called.add(id(module))
             if in_checkpoint():
+                self._words.passed_by(module)
                 return
             template, tensors, telling, word = take_apart(args, kwargs)
             if any(tensor.is_nested for tensor in tensors):

@@ -73,6 +73,7 @@ class LayerBegin(_Hook):
         if handle._late is not None:
             handle._comes_to_a_layer()
         if handle._rest.rests and handle._rest.passes(module, args, kwargs):
+            handle._words.passed_by(module)
             return
         hooks = module._forward_pre_hooks
         if next(reversed(hooks.values())) is not self:

@@ -84,6 +84,10 @@ class LayerWords:
         self._passed.add(id(layer))
         return word
 
+    def passed_by(self, layer: nn.Module) -> None:
+        """It was called, and not asked for its class."""
+        self._passed.add(id(layer))
+
     def forward_begins(self) -> None:
         self._passed.clear()
 

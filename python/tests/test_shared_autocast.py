@@ -135,6 +135,45 @@ def test_layers_that_find_casts_are_a_class_of_their_own(cached: bool | None) ->
     assert len(classes) == (2 if cached else 1), classes
 
 
+def test_calls_that_were_passed_by_left_casts_too() -> None:
+    """A step that rests wakes at a layer that is called in another way."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> Any:
+            y = torch.relu(self.inner(x))
+            return y if scale is None else y * scale
+
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Scaled() for _ in range(2))
+            self.scale: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for k in range(6):
+                x = self.layers[k % 2](x, self.scale if k == 4 else None)
+            return x
+
+    torch.manual_seed(0)
+    model = Repeated()
+    called: list[str] = []
+    with pudica.attach(model, "1TiB", daemon=False) as handle:
+        of = handle._words.of
+        for step in range(29):
+            if step == 28:
+                assert handle.stats()["resting_steps"] > 8
+                model.scale = torch.ones(())
+                handle._words.of = lambda *given: called.append(of(*given)) or called[-1]
+            with torch.autocast("cpu", torch.bfloat16):
+                model(torch.ones(4, 16, 32)).square().mean().backward()
+        del handle._words.of
+    assert called and all(word.endswith("+") for word in called), called
+
+
 def test_what_is_learned_tells_which_forwards_found_casts() -> None:
     torch.manual_seed(0)
     model = Stack()

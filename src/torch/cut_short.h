@@ -1,6 +1,8 @@
 // CutShort: steps that end while another model's are under way.
 #pragma once
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace pudica::hooks {
@@ -12,7 +14,7 @@ class CutShort {
   // Of a step that ends. Returns what it was told.
   bool note(bool is_cut) {
     in_a_row_ = is_cut ? in_a_row_ + 1 : 0;
-    if (in_a_row_ == kTelling) {
+    if (in_a_row_ == kTelling && !std::exchange(told_, true)) {
       log_warn(
           "the forward of another attached model began before this one's step was over, in each of "
           "the last 8 steps: such a step is measured with the other's, and not planned. Attach one "
@@ -25,6 +27,7 @@ class CutShort {
   static constexpr int kTelling = 8;
 
   int in_a_row_ = 0;
+  bool told_ = false;
 };
 
 }  // namespace pudica::hooks

@@ -54,16 +54,18 @@ TEST_P(ChunkedLoss, IsBoundedByTheNextLargerBatch) {
     const ShapeKey shape = draw(1);
     predictor->observe(kHead, shape, at(shape));
   }
-  int told = 0;
+  int near = 0;
   for (std::int64_t length = 24; length <= 80; ++length) {
     const SegmentSample truth = at({4, length});
     const auto estimate = predictor->predict(kHead, {4, length});
     EXPECT_GE(estimate->peak_upper_bytes, truth.peak_bytes) << length;
-    EXPECT_LE(estimate->peak_upper_bytes, truth.peak_bytes + truth.peak_bytes / 50) << length;
+    EXPECT_LE(estimate->peak_upper_bytes, truth.peak_bytes + truth.peak_bytes / 20) << length;
+    // What a fit over all leaves open by no more is settled.
     EXPECT_GE(estimate->net_upper_bytes + 1024, truth.net_bytes) << length;
-    told += estimate->identified ? 1 : 0;
+    const std::int64_t off = std::abs(estimate->peak_bytes - truth.peak_bytes);
+    near += off <= truth.peak_bytes / 200 ? 1 : 0;
   }
-  EXPECT_GT(told, 40);
+  EXPECT_GT(near, 50);
 }
 
 // Of rows and lengths: any batch that is nowhere smaller bounds it.
@@ -100,23 +102,30 @@ TEST(Neighbours, BoundTheLargestOfSums) {
   }
 }
 
-// Where some shapes take more than both beside them, the bound is by as much higher.
-TEST(Neighbours, WhatSomeShapesTakeBeyondThemIsAdded) {
-  const auto peak = [](std::int64_t length) {
-    const std::int64_t steps = std::int64_t{1} << std::min<std::int64_t>(length / 16, 7);
-    return 30'000 * steps + (length % 8 == 0 ? 0 : 50'000);
-  };
-  const auto predictor = make_online_predictor({});
-  std::mt19937_64 random(kSeed);
-  std::set<std::int64_t> seen;
-  while (seen.size() < 30) {
-    const std::int64_t length = std::uniform_int_distribution<std::int64_t>(8, 128)(random);
-    if (!seen.insert(length).second) continue;
-    predictor->observe(kHead, {4, length}, {{}, 1000, peak(length), 0});
-  }
-  for (std::int64_t length = *seen.begin(); length < *seen.rbegin(); ++length) {
-    const auto estimate = predictor->predict(kHead, {4, length});
-    EXPECT_GE(estimate->peak_upper_bytes, peak(length)) << length;
+// Padded copies at one length of eight, or at seven of eight: the shapes beside one may say nothing
+// of them. What any took beyond its own is added, and what is told is not settled.
+TEST(Neighbours, AreNoCertainty) {
+  for (const std::int64_t odd : {1, 7}) {
+    const auto peak = [](std::int64_t length) {
+      return 30'000 * std::min<std::int64_t>(length, 200) + (length % 8 == 0 ? 0 : 3000 * length);
+    };
+    const auto predictor = make_online_predictor({});
+    std::mt19937_64 random(kSeed);
+    const auto from = [&random](std::int64_t least, std::int64_t most) {
+      return std::uniform_int_distribution<std::int64_t>(least, most)(random);
+    };
+    std::set<std::int64_t> seen;
+    while (seen.size() < 24) {
+      const std::int64_t length = 8 * from(5, 60) + (from(0, 7) < odd ? 3 : 0);
+      if (!seen.insert(length).second) continue;
+      predictor->observe(kHead, {4, length}, {{}, 1000, peak(length), 0});
+    }
+    for (std::int64_t length = *seen.begin(); length < *seen.rbegin(); ++length) {
+      if (seen.contains(length)) continue;
+      const auto estimate = predictor->predict(kHead, {4, length});
+      EXPECT_GE(estimate->peak_upper_bytes, peak(length)) << length << ", odd " << odd;
+      EXPECT_FALSE(estimate->identified) << length;
+    }
   }
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from budgets import Stack, every_step
 from stacks import run, stack
 from torch import nn
 
@@ -117,6 +118,28 @@ def test_state_from_before_the_meter_is_part_of_the_peak() -> None:
         [sys.executable, "-W", "ignore", "-c", program, str(pathlib.Path(__file__).parent)],
         capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
+
+
+def test_a_rollback_by_deepcopy_teaches_nothing_of_peaks() -> None:
+    # What the copies take the meter has not seen, until the step that follows ends.
+    torch.manual_seed(0)
+    model = Stack(6)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    saved: Any = None
+    with pudica.attach(model, "1GiB", daemon=False) as handle, every_step(handle) as ended:
+        for k in range(48):
+            if k == 20:
+                saved = copy.deepcopy(optimizer.state_dict())
+            if k == 25:
+                optimizer.load_state_dict(saved)
+                saved = None
+            optimizer.zero_grad()
+            model(torch.full((2, (8, 12, 20)[k % 3]), k)).square().mean().backward()
+            optimizer.step()
+        assert handle.stats()["failures"] == 0
+    off = [step["predicted_peak_bytes"] / step["peak_bytes"] - 1 for step in ended[26:]
+           if step["predicted_peak_bytes"]]  # fmt: skip
+    assert len(off) > 18 and max(map(abs, off)) < 0.005, off
 
 
 def test_what_is_watched_is_not_kept_alive() -> None:

@@ -71,8 +71,6 @@ void Session::set_budget(Bytes budget_bytes) {
   share_->set_cap(claim_, budget_bytes.count(), options_.enforcement == Enforcement::kHard);
 }
 
-void Session::count_residents(const std::vector<at::Tensor>& tensors) { residents_.add(tensors); }
-
 void Session::detach() {
   if (!attached_) return;
   attached_ = false;

@@ -346,6 +346,7 @@ class Session final : public Handle {
   std::int32_t next_layer_ = 0;  // of frames: those of forwards that wait have other numbers
   StepClaim claim_;              // true: another model's step on this device began meanwhile
   CutShort cut_short_;
+  std::uint64_t found_residents_ = 0;  // the latest step in which there were others
 };
 
 template <typename F>

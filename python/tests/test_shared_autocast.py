@@ -11,6 +11,7 @@ import torch
 from budgets import Stack, Training
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 import pudica
 
@@ -172,6 +173,26 @@ def test_calls_that_were_passed_by_left_casts_too() -> None:
                 model(torch.ones(4, 16, 32)).square().mean().backward()
         del handle._words.of
     assert called and all(word.endswith("+") for word in called), called
+
+
+def test_calls_in_a_checkpoint_of_the_users_left_casts_too() -> None:
+    class Checkpointed(Looped):
+        def forward(self, words: torch.Tensor) -> Any:
+            x = self.embed(words)
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=False)
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    called: list[str] = []
+    model = Checkpointed(2, 1)
+    with pudica.attach(model, "1TiB", daemon=False) as handle:
+        of = handle._words.of
+        handle._words.of = lambda *given: called.append(of(*given)) or called[-1]
+        one_each(model, 0)
+        del handle._words.of
+    assert len(called) == 2 and all(word.endswith("+") for word in called), called
 
 
 def test_what_is_learned_tells_which_forwards_found_casts() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import random
 import statistics
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,10 +53,15 @@ def course(loop: Any, budget: int | None) -> tuple[list[str], list[Any], list[li
     return [support.digest(model) for model in models], stats, ended
 
 
+def mostly_together(one: nn.Module, other: nn.Module, step: int) -> None:
+    """Each by itself in every tenth step."""
+    (one_after_the_other if step % 10 == 9 else together)(one, other, step)
+
+
 @pytest.fixture(name="bits", scope="module")
-def bits_fixture() -> Iterator[Any]:
+def bits_fixture() -> Any:
     """Of a loop, without pudica."""
-    yield {loop: course(loop, None)[0] for loop in (one_after_the_other, together)}
+    return {loop: course(loop, None)[0] for loop in (one_after_the_other, together)}
 
 
 def test_two_losses_and_then_both_optimizers_are_steps_of_each(bits: Any) -> None:
@@ -85,3 +89,9 @@ def test_one_loss_of_both_is_said_not_to_be_planned(
     said = [record.getMessage() for record in caplog.records]
     assert sum("the forward of another attached model began" in line for line in said) == 1, said
     assert sum("steps of one kind are not planned: " in line for line in said) == 1, said
+
+
+def test_steps_that_are_cut_short_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pudica"):
+        course(mostly_together, 1 << 40)
+    assert caplog.text.count("the forward of another attached model began") == 1, caplog.text

@@ -11,20 +11,19 @@ namespace pudica::hooks {
 // discriminator runs before the backward of both. Not thread-safe.
 class CutShort {
  public:
-  // Of a step that ends. Returns what it was told.
-  bool note(bool is_cut) {
+  // Of a step that ends.
+  void note(bool is_cut) {
     in_a_row_ = is_cut ? in_a_row_ + 1 : 0;
     if (in_a_row_ == kTelling && !std::exchange(told_, true)) {
       log_warn(
-          "the forward of another attached model began before this one's step was over, in each of "
-          "the last 8 steps: such a step is measured with the other's, and not planned. Attach one "
+          "the forward of another attached model began before this one's step was over, in eight "
+          "steps in a row: such a step is measured with the other's, and not planned. Attach one "
           "module whose forward calls both models");
     }
-    return is_cut;
   }
 
  private:
-  static constexpr int kTelling = 8;
+  static constexpr int kTelling = 8;  // as the text says
 
   int in_a_row_ = 0;
   bool told_ = false;

@@ -305,8 +305,8 @@ void Session::learn_late_times() {
   });
 }
 
-bool Session::is_cut_short() {
-  if (cut_short_.note(claim_->load())) return true;  // its measurements are another model's too
+bool Session::is_cut_short() const {
+  if (claim_->load()) return true;  // its measurements are another model's too
   if (rest_.rests()) return passed_by_ < 0 || shared_backward_.has_none();
   // It threw in front of its first layer: a step without layers, where there are some, is none.
   if (calls_.empty() && !structure_.layers.empty()) return true;
@@ -342,6 +342,7 @@ StepReport Session::end_step() {
     held_returns_ = Meter::nearly_all_returned(meter_.returned_bytes(), meter_.held_bytes());
   }
   if (share_) share_->release(claim_);
+  cut_short_.note(claim_->load());
   call_failed_ = call_failed_ || is_cut_short();
   const bool waits = shared_backward_.own_waits();
   report.step = step_;

@@ -200,7 +200,7 @@ class Session final : public Handle {
   // Another thread is in the middle of a layer: the step is its own, and stays. Said once.
   bool is_another_threads();
   // The step under way, which ends, is none to learn from.
-  [[nodiscard]] bool is_cut_short();
+  [[nodiscard]] bool is_cut_short() const;
   template <typename F>
   bool contain(const char* where, F&& call) noexcept;
   void fail(const char* where, const std::string& what) noexcept;

@@ -1,6 +1,8 @@
 // What no polynomial says, bounded by the shapes that were seen about the one asked for.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <random>
 #include <set>
 #include <utility>
@@ -43,17 +45,23 @@ class ChunkedLoss : public ::testing::TestWithParam<bool> {
     return {from(most_rows > 1 ? 1 : 4, most_rows > 1 ? most_rows : 4), from(8, 96)};
   }
 
+  // A predictor that has seen so many batches.
+  std::unique_ptr<Predictor> taught(int batches, std::int64_t most_rows) {
+    auto predictor = make_online_predictor({});
+    for (int i = 0; i < batches; ++i) {
+      const ShapeKey shape = draw(most_rows);
+      predictor->observe(kHead, shape, at(shape));
+    }
+    return predictor;
+  }
+
   std::mt19937_64 random_{kSeed};
 };
 
 INSTANTIATE_TEST_SUITE_P(LogsKept, ChunkedLoss, ::testing::Bool());
 
 TEST_P(ChunkedLoss, IsBoundedByTheNextLargerBatch) {
-  const auto predictor = make_online_predictor({});
-  for (int i = 0; i < 24; ++i) {
-    const ShapeKey shape = draw(1);
-    predictor->observe(kHead, shape, at(shape));
-  }
+  const auto predictor = taught(24, 1);
   int near = 0;
   for (std::int64_t length = 24; length <= 80; ++length) {
     const SegmentSample truth = at({4, length});
@@ -70,11 +78,7 @@ TEST_P(ChunkedLoss, IsBoundedByTheNextLargerBatch) {
 
 // Of rows and lengths: any batch that is nowhere smaller bounds it.
 TEST_P(ChunkedLoss, IsBoundedInTwoDimensions) {
-  const auto predictor = make_online_predictor({});
-  for (int i = 0; i < 60; ++i) {
-    const ShapeKey shape = draw(6);
-    predictor->observe(kHead, shape, at(shape));
-  }
+  const auto predictor = taught(60, 6);
   int near = 0;
   int asked = 0;
   for (; asked < 300; ++asked) {

@@ -96,24 +96,30 @@ const MonomialBasis& MonomialBasis::of(std::size_t dimensions) {
   return all.at(dimensions);
 }
 
-void MonomialBasis::evaluate(const ShapeKey& shape, std::span<std::int64_t> values) const {
-  std::array<std::int64_t, ShapeKey::kMaxDimensions + 1> sizes{};
+MonomialBasis::Sizes MonomialBasis::sizes_of(const ShapeKey& shape) const {
+  Sizes sizes{};
   sizes.fill(1);
   for (std::size_t i = 0; i < std::min(shape.size(), dimensions_); ++i) {
     sizes[i] = std::clamp<std::int64_t>(shape[i], 1, kLargestValue);
   }
-  for (std::size_t i = 0; i < factors_.size(); ++i) {
-    const Factors& f = factors_[i];
-    values[i] = saturated_product(saturated_product(sizes[f[0]], sizes[f[1]]), sizes[f[2]]);
-  }
+  return sizes;
+}
+
+std::int64_t MonomialBasis::product(std::size_t monomial, const Sizes& sizes) const {
+  const Factors& f = factors_[monomial];
+  return saturated_product(saturated_product(sizes[f[0]], sizes[f[1]]), sizes[f[2]]);
+}
+
+void MonomialBasis::evaluate(const ShapeKey& shape, std::span<std::int64_t> values) const {
+  const Sizes sizes = sizes_of(shape);
+  for (std::size_t i = 0; i < factors_.size(); ++i) values[i] = product(i, sizes);
 }
 
 double MonomialBasis::volume(const ShapeKey& shape) const {
-  std::array<std::int64_t, kMostMonomials> values{};
-  evaluate(shape, values);
   if (linear_count_ == 0) return 1;
+  const Sizes sizes = sizes_of(shape);
   double sum = 0;
-  for (std::size_t i = 1; i <= linear_count_; ++i) sum += static_cast<double>(values[i]);
+  for (std::size_t i = 1; i <= linear_count_; ++i) sum += static_cast<double>(product(i, sizes));
   return sum;
 }
 

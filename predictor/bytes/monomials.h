@@ -62,6 +62,10 @@ class MonomialBasis {
   static constexpr std::uint8_t kOne = ShapeKey::kMaxDimensions;  // the factor 1
   using Factors = std::array<std::uint8_t, 3>;                    // dimensions, sorted
 
+  using Sizes = std::array<std::int64_t, ShapeKey::kMaxDimensions + 1>;  // with the factor 1
+
+  [[nodiscard]] Sizes sizes_of(const ShapeKey& shape) const;
+  [[nodiscard]] std::int64_t product(std::size_t monomial, const Sizes& sizes) const;
   void add_products(std::uint8_t leading);
   void add_tilings(const Factors& factor);
   [[nodiscard]] std::size_t find(const Factors& factors) const;

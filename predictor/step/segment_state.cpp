@@ -84,6 +84,7 @@ Result<void> SegmentStore::restore_times(std::istringstream& words, std::istring
 }
 
 Result<void> SegmentStore::restore(const std::string& text) {
+  memo_.clear();
   std::istringstream in(text);
   const Error corrupt{ErrorCode::kCorrupt, "learned state: a line of the segment store is damaged"};
   bool heads_apart = false;

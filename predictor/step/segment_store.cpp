@@ -189,6 +189,11 @@ double SegmentStore::deviation(const SegmentKey& key, const ShapeKey& shape,
 
 std::optional<StoredEstimate> SegmentStore::predict(const SegmentKey& segment,
                                                     const ShapeKey& shape) const {
+  return memo_.get(segment, shape, [&] { return predicted(segment, shape); });
+}
+
+std::optional<StoredEstimate> SegmentStore::predicted(const SegmentKey& segment,
+                                                      const ShapeKey& shape) const {
   const auto only = only_shape_.find(segment);
   // The optimizer's work does not depend on the batch: one sample holds for every shape.
   const bool constant = segment.kind == SegmentKind::kOptimizer && only != only_shape_.end();
@@ -266,6 +271,7 @@ const std::vector<std::uint8_t>& SegmentStore::variants(std::uint16_t layer_clas
 }
 
 void SegmentStore::forget(const SegmentKey& key) {
+  memo_.clear();
   predictor_->forget(key);
   relative_times_.forget(key);
   only_shape_.erase(key);
@@ -273,6 +279,7 @@ void SegmentStore::forget(const SegmentKey& key) {
 }
 
 void SegmentStore::give(const SegmentKey& key, const ShapeKey& shape, const SegmentSample& sample) {
+  memo_.clear();
   const bool known = predictor_->distinct_shapes(key) > 0;
   predictor_->observe(key, shape, sample);
   const auto only = only_shape_.find(key);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "predictor/step/prediction_memo.h"
 #include "predictor/times/relative_times.h"
 #include "pudica/policy.h"
 #include "pudica/predictor.h"
@@ -153,6 +154,8 @@ class SegmentStore {
     SegmentSample sample;
   };
 
+  [[nodiscard]] std::optional<StoredEstimate> predicted(const SegmentKey& segment,
+                                                        const ShapeKey& shape) const;
   void note_refusal(const SegmentObservation& item, const Plan* plan);
   // Times (segment_times.cpp).
   struct Together;
@@ -182,6 +185,7 @@ class SegmentStore {
   Bytes own_base_bytes_{0};              // of the latest step without what forwards before it hold
   std::int32_t skipped_optimizers_ = 0;  // in a row
   bool accumulates_ = false;             // some step began with gradients present
+  mutable PredictionMemo memo_;          // of predict(), since anything was learned
   // left_together() by forward and backward, of one version of the predictor.
   mutable std::map<std::pair<SegmentKey, SegmentKey>, LeftTogether> left_;
   mutable std::uint64_t left_version_ = 0;

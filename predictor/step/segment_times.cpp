@@ -47,6 +47,7 @@ struct SegmentStore::Together {
 
 // After the bytes: a segment that those have shown to be another is forgotten first.
 void SegmentStore::observe_times_of(const StepOutcome& outcome) {
+  memo_.clear();
   const ShapeKey& shape = outcome.context.shape;
   std::map<std::uint16_t, Mean> forwards;
   for (const ForwardTime& time : outcome.forwards) forwards[time.layer_class].add(time.seconds);
@@ -77,6 +78,7 @@ void SegmentStore::observe_together(const SegmentKey& key, const ShapeKey& shape
 
 void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<ForwardTime>& forwards,
                                  const std::vector<RecomputeTime>& times) {
+  memo_.clear();
   for (const ForwardTime& time : forwards) {
     relative_times_.observe_forward(time.layer_class, shape, time.seconds);
   }
@@ -92,6 +94,7 @@ void SegmentStore::observe_times(const ShapeKey& shape, const std::vector<Forwar
 }
 
 void SegmentStore::observe_times(const std::vector<SegmentTime>& times) {
+  memo_.clear();
   std::map<std::pair<std::uint64_t, std::uint16_t>, Mean> forwards;
   std::map<std::uint64_t, const ShapeKey*> shapes;
   for (const SegmentTime& time : times) {

@@ -197,6 +197,35 @@ TEST(SegmentStore, ForgetsWhatDeviatesOnlyWhenAsked) {
   EXPECT_EQ(store.predict(kForward, shape)->estimate.net_bytes, 150000);
 }
 
+// Predictions are noted until something is learned or forgotten, in whichever way.
+TEST(SegmentStore, WhatWasPredictedGivesWayToWhatIsLearned) {
+  SegmentStore store([] { return make_online_predictor({}); });
+  const ShapeKey asked{1, 8};
+  const auto peak = [&] {
+    const auto known = store.predict(kForward, asked);
+    return known ? known->estimate.peak_bytes : -1;
+  };
+  EXPECT_EQ(peak(), -1);
+  store.observe(outcome_of(asked, kForward, 10, 20), 0);
+  EXPECT_EQ(peak(), 20);
+  store.observe(outcome_of(asked, kForward, 10, 30), 0);
+  EXPECT_EQ(peak(), 30);
+  const std::string state = store.serialize();
+  EXPECT_DOUBLE_EQ(store.predict(kForward, asked)->estimate.seconds, 0);
+  store.observe_times(asked, {{0, 0.25}}, {});
+  EXPECT_GT(store.predict(kForward, asked)->estimate.seconds, 0);
+  store.observe_times({{kForward, asked, 0.5, 1}});
+  EXPECT_GT(store.predict(kForward, asked)->estimate.seconds, 0.26);
+  store.forget_class(0);
+  EXPECT_EQ(peak(), -1);
+  ASSERT_TRUE(store.restore(state).has_value());
+  EXPECT_EQ(peak(), 30);
+  EXPECT_FALSE(store.predict(kOptimizer, asked).has_value());
+  store.observe(outcome_of(asked, kOptimizer, 0, 40), 0);
+  store.settle(next_step(0));
+  EXPECT_TRUE(store.predict(kOptimizer, asked).has_value());
+}
+
 TEST(SegmentStore, ASampleAtTheVeryShapeIsFitAndIdentified) {
   SegmentStore store = fake_store();
   store.observe(outcome_of({1, 8}, kForward, 10, 20), 0);

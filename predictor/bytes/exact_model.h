@@ -60,10 +60,13 @@ class ExactModel {
   // nothing allocated between them tells nothing of net or peak, and may differ from log to log
   // (what a layer holds may go before its own or behind it): where sizes can be read from them
   // only, or only better, in order of size, they are.
-  static ExactModel build(std::span<const EventLog> logs, const ExactModelOptions& options);
+  // `before`: a model of all of them but the last, in their order: what it has read stands where
+  // the last log agrees.
+  static ExactModel build(std::span<const EventLog> logs, const ExactModelOptions& options,
+                          const ExactModel* before = nullptr);
 
   [[nodiscard]] ExactEstimate predict(std::span<const std::int64_t> monomials, double volume) const;
-  // True if the model gives each of these deltas and more shapes would not sharpen it.
+  // True if all that the model may be gives each of these deltas: the log would not sharpen it.
   [[nodiscard]] bool confirms(const EventLog& log) const;
   // True if some event follows no form and is interpolated.
   [[nodiscard]] bool interpolates() const { return interpolates_; }
@@ -83,6 +86,7 @@ class ExactModel {
     bool is_at_rest = false;          // the largest is what it stays at
     std::int64_t largest_bytes = 0;   // seen
     double volume_of_largest = 1;
+    std::size_t searched_at = 0;  // of how many logs a form was last looked for
     // Where it is weak: by size seen, up to which volume that is certain if all forms agree.
     std::vector<std::pair<std::int64_t, double>> seen;
   };
@@ -96,16 +100,27 @@ class ExactModel {
   enum class Role : std::uint8_t { kAllocate, kFreeOwn, kFreeOlder };
   static constexpr std::uint32_t kRoles = 3;
 
-  static ExactModel read_events(std::span<const EventLog> logs, const ExactModelOptions& options);
+  [[nodiscard]] bool may_be_continued(std::span<const EventLog> logs) const;
+  static ExactModel read_events(std::span<const EventLog> logs, const ExactModelOptions& options,
+                                const ExactModel* before);
   // What the sizes of a model share while they are read.
   struct Reading {
     const ExactModelOptions& options;
+    std::size_t logs_before = 0;           // that were read before
     std::optional<CountedShapes> counted;  // once some size needs it
     std::size_t vain_splits = 0;
   };
+  [[nodiscard]] static bool is_read(const EventSize& size, std::size_t logs);
+  [[nodiscard]] static bool agrees(const EventSize& size, std::span<const std::int64_t> monomials,
+                                   std::int64_t bytes);
+  [[nodiscard]] static bool stays(const EventSize& before, const SizeSamples& samples,
+                                  const Reading& reading);
   static EventSize read_size(const SizeSamples& samples, std::span<const EventLog> logs,
-                             Reading& reading);
+                             Reading& reading, const EventSize* before);
+  static void search_forms(const SizeSamples& samples, std::span<const EventLog> logs,
+                           Reading& reading, EventSize& size);
   static void read_odd_size(const SizeSamples& samples, Reading& reading, EventSize& size);
+  void add_size(EventSize size);
   void add_event(std::uint32_t size, std::int64_t sign);
   static std::int64_t point(const EventSize& size, std::span<const std::int64_t> monomials);
   static SizeRange range(const EventSize& size, std::span<const std::int64_t> monomials,
@@ -122,6 +137,7 @@ class ExactModel {
   mutable std::vector<std::int64_t> scratch_;
   std::vector<std::uint32_t> doubtful_;  // sizes with more than one reading
   std::size_t columns_ = 0;
+  std::size_t logs_ = 0;                   // that it was read from
   std::int64_t rounding_slack_bytes_ = 0;  // of upper bounds, where sizes are rounded up
   std::size_t unexplained_ = 0;  // sizes that follow no form, or one of two terms from two shapes
   bool interpolates_ = false;

@@ -267,11 +267,24 @@ std::vector<LogGroup> SegmentModel::rank_groups() const {
   return ranked;
 }
 
-ExactModel SegmentModel::build_exact(std::uint64_t signature) const {
+// Whether the group's samples are the first of these.
+bool SegmentModel::begins_with(const std::vector<const StoredSample*>& members,
+                               const LogGroup& group) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < std::min(members.size(), group.shapes); ++i) sum += members[i]->order;
+  return members.size() > group.shapes && sum == group.order_sum &&
+         members[group.shapes - 1]->order == group.last_order;
+}
+
+ExactModel SegmentModel::build_exact(std::uint64_t signature,
+                                     const std::vector<LogGroup>& before) const {
   std::vector<const StoredSample*> members;
   for (const StoredSample& sample : samples_) {
     if (sample.has_deltas && sample.signature == signature) members.push_back(&sample);
   }
+  const auto known = std::ranges::find_if(before, [&](const LogGroup& group) {
+    return group.signature == signature && begins_with(members, group);
+  });
   std::vector<Monomials> monomials(members.size());
   std::vector<EventLog> logs;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -282,7 +295,7 @@ ExactModel SegmentModel::build_exact(std::uint64_t signature) const {
   options.basis = basis_;
   options.granularity_bytes = options_.granularity_bytes;
   if (key_.kind == SegmentKind::kOptimizer) options.single_shape = SingleShapeRule::kConstant;
-  return ExactModel::build(logs, options);
+  return ExactModel::build(logs, options, known == before.end() ? nullptr : &known->model);
 }
 
 void SegmentModel::refit_groups() {
@@ -290,7 +303,7 @@ void SegmentModel::refit_groups() {
   for (LogGroup& group : groups_) {
     const auto known = std::ranges::find_if(
         before, [&group](const LogGroup& one) { return one.has_same_samples(group); });
-    group.model = known != before.end() ? known->model : build_exact(group.signature);
+    group.model = known != before.end() ? known->model : build_exact(group.signature, before);
   }
   if (!groups_.empty() && contradicts_recent(groups_.front().model)) groups_.clear();
 }

@@ -73,7 +73,11 @@ class SegmentModel {
   [[nodiscard]] bool polynomials_fit_better() const;
   [[nodiscard]] std::vector<LogGroup> rank_groups() const;
   [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
-  ExactModel build_exact(std::uint64_t signature) const;
+  [[nodiscard]] static bool begins_with(const std::vector<const StoredSample*>& members,
+                                        const LogGroup& group);
+  // Of the samples of a log; `before`: groups whose models may have read some of them.
+  [[nodiscard]] ExactModel build_exact(std::uint64_t signature,
+                                       const std::vector<LogGroup>& before) const;
 
   [[nodiscard]] LogChoice log_for(const ShapeKey& shape) const;
   [[nodiscard]] bool is_alone(const StoredSample& sample) const;

@@ -60,13 +60,18 @@ class ExactModel {
   // nothing allocated between them tells nothing of net or peak, and may differ from log to log
   // (what a layer holds may go before its own or behind it): where sizes can be read from them
   // only, or only better, in order of size, they are.
-  // `before`: a model of all of them but the last, in their order: what it has read stands where
-  // the last log agrees.
+  // What a model of earlier has read stands where the logs that are new agree. It has read the
+  // first `logs` of them, and maybe others that are no longer there. Searches for what follows no
+  // form are put off until the new ones are a quarter of all.
+  struct Read {
+    const ExactModel* model = nullptr;
+    std::size_t logs = 0;
+  };
   static ExactModel build(std::span<const EventLog> logs, const ExactModelOptions& options,
-                          const ExactModel* before = nullptr);
+                          const Read& before);
 
   [[nodiscard]] ExactEstimate predict(std::span<const std::int64_t> monomials, double volume) const;
-  // True if all that the model may be gives each of these deltas: the log would not sharpen it.
+  // True if each of these deltas is what all forms of its size give: the log tells nothing new.
   [[nodiscard]] bool confirms(const EventLog& log) const;
   // True if some event follows no form and is interpolated.
   [[nodiscard]] bool interpolates() const { return interpolates_; }
@@ -86,7 +91,7 @@ class ExactModel {
     bool is_at_rest = false;          // the largest is what it stays at
     std::int64_t largest_bytes = 0;   // seen
     double volume_of_largest = 1;
-    std::size_t searched_at = 0;  // of how many logs a form was last looked for
+    std::size_t unsearched = 0;  // logs that came since a form was last looked for
     // Where it is weak: by size seen, up to which volume that is certain if all forms agree.
     std::vector<std::pair<std::int64_t, double>> seen;
   };
@@ -102,11 +107,11 @@ class ExactModel {
 
   [[nodiscard]] bool may_be_continued(std::span<const EventLog> logs) const;
   static ExactModel read_events(std::span<const EventLog> logs, const ExactModelOptions& options,
-                                const ExactModel* before);
+                                const Read& before);
   // What the sizes of a model share while they are read.
   struct Reading {
     const ExactModelOptions& options;
-    std::size_t logs_before = 0;           // that were read before
+    Read before;
     std::optional<CountedShapes> counted;  // once some size needs it
     std::size_t vain_splits = 0;
   };
@@ -115,6 +120,8 @@ class ExactModel {
                                    std::int64_t bytes);
   [[nodiscard]] static bool stays(const EventSize& before, const SizeSamples& samples,
                                   const Reading& reading);
+  [[nodiscard]] static bool is_vain(const EventSize& before, std::span<const EventLog> logs,
+                                    const Reading& reading);
   static EventSize read_size(const SizeSamples& samples, std::span<const EventLog> logs,
                              Reading& reading, const EventSize* before);
   static void search_forms(const SizeSamples& samples, std::span<const EventLog> logs,

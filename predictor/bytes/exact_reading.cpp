@@ -82,11 +82,19 @@ void ExactModel::read_odd_size(const SizeSamples& samples, Reading& reading, Eve
   if (!size.split) ++reading.vain_splits;
 }
 
-// Whether the size is none that more logs could tell more of, as long as they agree.
+// Whether the size is none that more logs could tell more of, as long as they agree. Where sizes
+// are rounded up, other sums of two terms may be found by way of other logs, beside all but
+// products.
 bool ExactModel::is_read(const EventSize& size, std::size_t logs) {
-  const auto is_sum = [](const Form& form) { return form.is_rounded_sum(); };
+  const auto may_have_rivals = [](const Form& form) {
+    const bool is_rounded = form.granularity_bytes > 1 && form.denominator == 1;
+    const bool is_product = form.second == Form::kNoTerm && form.tiled == Form::kNoTerm &&
+                            form.count.dimension == Count::kNone && !form.is_capped();
+    return is_rounded && !is_product;
+  };
   if (size.forms.empty() || size.is_weak || size.split) return false;
-  return (size.forms.size() == 1 || logs >= kFewLogs) && std::ranges::none_of(size.forms, is_sum);
+  if (size.forms.size() > 1 && logs < kFewLogs) return false;
+  return std::ranges::none_of(size.forms, may_have_rivals);
 }
 
 bool ExactModel::agrees(const EventSize& size, std::span<const std::int64_t> monomials,
@@ -109,12 +117,8 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
     size.forms = before->forms;
     return size;
   }
-  size.searched_at = logs.size();
-  // What followed no form will follow none with a log more: looked at again with a quarter more.
-  const bool is_vain = before != nullptr && before->fit && before->searched_at >= kManyLogs &&
-                       4 * logs.size() < 5 * before->searched_at;
-  if (is_vain) {
-    size.searched_at = before->searched_at;
+  if (before != nullptr && is_vain(*before, logs, reading)) {
+    size.unsearched = before->unsearched + logs.size() - reading.before.logs;
   } else {
     search_forms(samples, logs, reading, size);
   }
@@ -132,11 +136,19 @@ ExactModel::EventSize ExactModel::read_size(const SizeSamples& samples,
 // The logs that are new leave what was read as it was.
 bool ExactModel::stays(const EventSize& before, const SizeSamples& samples,
                        const Reading& reading) {
-  if (!is_read(before, reading.logs_before)) return false;
-  for (std::size_t i = reading.logs_before; i < samples.sizes.size(); ++i) {
+  if (!is_read(before, reading.before.model->logs_)) return false;
+  for (std::size_t i = reading.before.logs; i < samples.sizes.size(); ++i) {
     if (!agrees(before, samples.row(i), samples.sizes[i])) return false;
   }
   return true;
+}
+
+// What followed no form will follow none with a log more, or without one.
+bool ExactModel::is_vain(const EventSize& before, std::span<const EventLog> logs,
+                         const Reading& reading) {
+  const std::size_t fresh = before.unsearched + logs.size() - reading.before.logs;
+  const std::size_t gone = reading.before.model->logs_ - reading.before.logs;
+  return before.fit && logs.size() >= kManyLogs && 4 * std::max(fresh, gone) < logs.size();
 }
 
 void ExactModel::search_forms(const SizeSamples& samples, std::span<const EventLog> logs,
@@ -167,32 +179,42 @@ void ExactModel::search_forms(const SizeSamples& samples, std::span<const EventL
 }
 
 ExactModel ExactModel::build(std::span<const EventLog> logs, const ExactModelOptions& options,
-                             const ExactModel* before) {
-  if (before != nullptr && !before->may_be_continued(logs)) before = nullptr;
-  const bool was_ordered = before != nullptr && before->frees_are_ordered_;
-  ExactModel model = read_events(logs, options, was_ordered ? nullptr : before);
-  if (logs.size() < 2 || model.unexplained_ == 0) return model;
+                             const Read& before) {
+  const Read none{nullptr, 0};
+  const bool continues = before.model != nullptr && before.model->may_be_continued(logs);
+  const bool was_ordered = continues && before.model->frees_are_ordered_;
   std::vector<std::vector<std::int64_t>> ordered;
-  bool changed = false;
-  for (const EventLog& log : logs) {
-    ordered.emplace_back(log.deltas.begin(), log.deltas.end());
-    changed = order_frees(ordered.back()) || changed;
-  }
-  if (!changed) return model;
   std::vector<EventLog> others(logs.begin(), logs.end());
-  for (std::size_t i = 0; i < others.size(); ++i) others[i].deltas = ordered[i];
-  ExactModel other = read_events(others, options, was_ordered ? before : nullptr);
+  const auto order = [&] {
+    bool changed = false;
+    for (const EventLog& log : logs) {
+      ordered.emplace_back(log.deltas.begin(), log.deltas.end());
+      changed = order_frees(ordered.back()) || changed;
+    }
+    for (std::size_t i = 0; i < others.size(); ++i) others[i].deltas = ordered[i];
+    return changed;
+  };
+  if (was_ordered) {
+    order();
+    ExactModel other = read_events(others, options, before);
+    other.frees_are_ordered_ = true;
+    if (other.unexplained_ <= before.model->unexplained_) return other;
+  }
+  ExactModel model = read_events(logs, options, continues && !was_ordered ? before : none);
+  if (logs.size() < 2 || model.unexplained_ == 0) return model;
+  if (ordered.empty() && !order()) return model;
+  ExactModel other = read_events(others, options, none);
   other.frees_are_ordered_ = true;
   return other.unexplained_ < model.unexplained_ ? other : model;
 }
 
 // Of fewer logs a size may look like another than it is.
 bool ExactModel::may_be_continued(std::span<const EventLog> logs) const {
-  return logs_ >= kFewLogs && logs.size() > logs_ && program_.size() == logs.front().deltas.size();
+  return logs_ >= kFewLogs && program_.size() == logs.front().deltas.size();
 }
 
 ExactModel ExactModel::read_events(std::span<const EventLog> logs, const ExactModelOptions& options,
-                                   const ExactModel* before) {
+                                   const Read& before) {
   ExactModel model;
   model.columns_ = options.basis->size();
   model.logs_ = logs.size();
@@ -207,9 +229,7 @@ ExactModel ExactModel::read_events(std::span<const EventLog> logs, const ExactMo
                       .columns = model.columns_,
                       .sizes = {},
                       .granularity_bytes = options.granularity_bytes};
-  Reading reading{.options = options,
-                  .logs_before = before == nullptr ? 0 : before->logs_,
-                  .counted = std::nullopt};
+  Reading reading{.options = options, .before = before, .counted = std::nullopt};
   // Events that are of one size in every log, by those sizes: by the size that they were of in the
   // logs before, and those in the others.
   std::unordered_map<std::vector<std::int64_t>, std::uint32_t, SizesHash> known;
@@ -220,11 +240,11 @@ ExactModel ExactModel::read_events(std::span<const EventLog> logs, const ExactMo
   for (std::size_t event = 0; event < events; ++event) {
     identity.clear();
     const EventSize* of_before = nullptr;
-    if (before != nullptr) {
-      identity.push_back(before->program_[event] / kRoles);
-      of_before = &before->sizes_[before->program_[event] / kRoles];
+    if (before.model != nullptr) {
+      identity.push_back(before.model->program_[event] / kRoles);
+      of_before = &before.model->sizes_[before.model->program_[event] / kRoles];
     }
-    for (std::size_t i = reading.logs_before; i < logs.size(); ++i) {
+    for (std::size_t i = before.logs; i < logs.size(); ++i) {
       identity.push_back(std::abs(logs[i].deltas[event]));
     }
     const auto next = static_cast<std::uint32_t>(model.sizes_.size());

@@ -105,9 +105,7 @@ bool SegmentModel::store(StoredSample sample) {
     evicted = true;
   }
   sample.order = next_order_++;
-  const bool was_exact = !groups_.empty() && !groups_.front().model.interpolates() &&
-                         groups_.front().shapes >= kSettledShapes;
-  if (was_exact && !confirmed && !turned_at_) turned_at_ = sample.order;
+  if (!confirmed && !turned_at_ && is_settled()) turned_at_ = sample.order;
   hashes_.push_back(sample.shape.hash());
   samples_.push_back(std::move(sample));
   // Nothing is made anew where one log is all there is. Polynomials are made of all samples, and
@@ -116,6 +114,15 @@ bool SegmentModel::store(StoredSample sample) {
   refit();
   if (turned_at_) forget_before_the_turn();
   return true;
+}
+
+// Also by shapes that came since the model was made, and that it confirmed.
+bool SegmentModel::is_settled() const {
+  if (groups_.empty() || groups_.front().model.interpolates()) return false;
+  const auto shapes = std::ranges::count_if(samples_, [this](const StoredSample& sample) {
+    return sample.has_deltas && sample.signature == groups_.front().signature;
+  });
+  return shapes >= static_cast<std::ptrdiff_t>(kSettledShapes);
 }
 
 // Layers of one class free a block sooner or later by what stands behind them: a log that comes to
@@ -157,6 +164,7 @@ void SegmentModel::forget_before_the_turn() {
   samples_ = std::move(recent.samples_);
   hashes_ = std::move(recent.hashes_);
   turned_at_.reset();
+  groups_.clear();  // nothing of what they have read stands
   refit();
 }
 
@@ -267,24 +275,21 @@ std::vector<LogGroup> SegmentModel::rank_groups() const {
   return ranked;
 }
 
-// Whether the group's samples are the first of these.
-bool SegmentModel::begins_with(const std::vector<const StoredSample*>& members,
-                               const LogGroup& group) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < std::min(members.size(), group.shapes); ++i) sum += members[i]->order;
-  return members.size() > group.shapes && sum == group.order_sum &&
-         members[group.shapes - 1]->order == group.last_order;
-}
-
+// `before`: groups of earlier, whose models have read all that is left of their samples.
 ExactModel SegmentModel::build_exact(std::uint64_t signature,
                                      const std::vector<LogGroup>& before) const {
   std::vector<const StoredSample*> members;
   for (const StoredSample& sample : samples_) {
     if (sample.has_deltas && sample.signature == signature) members.push_back(&sample);
   }
-  const auto known = std::ranges::find_if(before, [&](const LogGroup& group) {
-    return group.signature == signature && begins_with(members, group);
-  });
+  ExactModel::Read read;
+  const auto known = std::ranges::find(before, signature, &LogGroup::signature);
+  if (known != before.end()) {
+    read.model = &known->model;
+    read.logs = static_cast<std::size_t>(std::ranges::count_if(
+        members,
+        [&known](const StoredSample* sample) { return sample->order <= known->last_order; }));
+  }
   std::vector<Monomials> monomials(members.size());
   std::vector<EventLog> logs;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -295,7 +300,7 @@ ExactModel SegmentModel::build_exact(std::uint64_t signature,
   options.basis = basis_;
   options.granularity_bytes = options_.granularity_bytes;
   if (key_.kind == SegmentKind::kOptimizer) options.single_shape = SingleShapeRule::kConstant;
-  return ExactModel::build(logs, options, known == before.end() ? nullptr : &known->model);
+  return ExactModel::build(logs, options, read);
 }
 
 void SegmentModel::refit_groups() {

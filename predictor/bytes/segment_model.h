@@ -56,6 +56,7 @@ class SegmentModel {
   bool store(StoredSample sample);
   [[nodiscard]] bool is_reordered(const StoredSample& known, const StoredSample& sample) const;
   [[nodiscard]] bool is_predicted_exactly(const StoredSample& sample) const;
+  [[nodiscard]] bool is_settled() const;
   [[nodiscard]] bool is_extreme(const ShapeKey& shape, std::size_t skipped) const;
   void evict_one();
   [[nodiscard]] const StoredSample* find(const ShapeKey& shape) const;
@@ -73,9 +74,6 @@ class SegmentModel {
   [[nodiscard]] bool polynomials_fit_better() const;
   [[nodiscard]] std::vector<LogGroup> rank_groups() const;
   [[nodiscard]] bool contradicts_recent(const ExactModel& model) const;
-  [[nodiscard]] static bool begins_with(const std::vector<const StoredSample*>& members,
-                                        const LogGroup& group);
-  // Of the samples of a log; `before`: groups whose models may have read some of them.
   [[nodiscard]] ExactModel build_exact(std::uint64_t signature,
                                        const std::vector<LogGroup>& before) const;
 

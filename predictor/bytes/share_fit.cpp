@@ -12,11 +12,12 @@ namespace pudica::predictor {
 namespace {
 
 constexpr std::size_t kLeastDistinct = 5;
-constexpr std::size_t kMostForms = 8;
-// Of fractions that give every size, one whose denominator is so many times as small is meant.
+constexpr std::size_t kMostOfMonomial = 4;
+// Of fractions of a monomial that give every size, one whose denominator is so many times as small
+// is meant.
 constexpr std::int64_t kFarSimpler = 4;
 constexpr std::int64_t kMostUnits = 4;  // counts may all be multiples of it
-constexpr std::int64_t kLargestDenominator = 4096;
+constexpr std::int64_t kLargestDenominator = std::int64_t{1} << 15U;  // products of it fit
 constexpr double kAbout = 1e-12;  // where numbers are equal but for their last bits
 // Fractions with such a denominator or a smaller one lie in so wide an interval by chance.
 constexpr double kByChance = 0.1;
@@ -90,47 +91,43 @@ Form form_of(const Fraction& share, std::size_t m, std::int64_t unit, const Roun
   return form;
 }
 
+// What gives every size, of one monomial.
 class Matcher {
  public:
-  explicit Matcher(const SizeSamples& samples) : samples_(samples) {}
+  Matcher(const SizeSamples& samples, std::size_t monomial)
+      : samples_(samples), monomial_(monomial) {}
 
-  void match(std::size_t m, std::int64_t unit, const Rounding& rounding) {
-    const auto open = interval_of(samples_, m, unit, rounding);
+  void match(std::int64_t unit, const Rounding& rounding) {
+    const auto open = interval_of(samples_, monomial_, unit, rounding);
     if (!open) return;
     const double width = open->high - open->low;
     const Interval inside = inside_of(*open, rounding);
     const auto share = simplest_within(inside.low, inside.high);
     if (!share) return;
-    Reading reading{*share, form_of(*share, m, unit, rounding), {}};
+    Reading reading{*share, form_of(*share, monomial_, unit, rounding), {}};
     if (!reproduces(reading.form, samples_)) return;
     const auto denominator = static_cast<double>(share->denominator);
-    if (denominator * denominator * width > kByChance) {
-      for (const double end : {inside.low, inside.high}) {
-        const auto other = simplest_within(end * (1 - kAbout), end * (1 + kAbout));
-        if (!other) continue;
-        const Form extreme = form_of(*other, m, unit, rounding);
-        if (reproduces(extreme, samples_)) reading.extremes.push_back(extreme);
-      }
-    }
+    const bool is_meant = denominator * denominator * width <= kByChance;
+    if (!is_meant && !add_ends(inside, unit, rounding, reading)) return;
     readings_.push_back(std::move(reading));
   }
 
-  [[nodiscard]] bool has_some() const { return !readings_.empty(); }
+  // Some fraction is so simple that it is none by chance.
+  [[nodiscard]] bool is_sure() const {
+    return std::ranges::any_of(readings_, [](const Reading& of) { return of.extremes.empty(); });
+  }
 
   // The simplest first, and its rivals.
-  [[nodiscard]] std::vector<Form> forms() {
+  void add_to(std::vector<Form>& points, std::vector<Form>& extremes) {
     std::ranges::stable_sort(readings_, {}, [](const Reading& of) { return of.share.denominator; });
-    std::vector<Form> points;
-    std::vector<Form> extremes;
+    std::size_t taken = 0;
     for (const Reading& reading : readings_) {
       const std::int64_t simplest = readings_.front().share.denominator;
       const bool is_far = reading.share.denominator > kFarSimpler * simplest;
-      if (is_far || points.size() >= kMostForms) break;
+      if (is_far || taken++ >= kMostOfMonomial) return;
       points.push_back(reading.form);
       extremes.insert(extremes.end(), reading.extremes.begin(), reading.extremes.end());
     }
-    points.insert(points.end(), extremes.begin(), extremes.end());
-    return points;
   }
 
  private:
@@ -140,7 +137,24 @@ class Matcher {
     std::vector<Form> extremes;
   };
 
+  // False: it has an end that no fraction tells.
+  bool add_ends(const Interval& inside, std::int64_t unit, const Rounding& rounding,
+                Reading& reading) const {
+    constexpr double kOutermost = 0.05;
+    const double edge = kOutermost * (inside.high - inside.low);
+    for (const Interval& end :
+         {Interval{inside.low, inside.low + edge}, Interval{inside.high - edge, inside.high}}) {
+      const auto share = simplest_within(end.low, end.high);
+      if (!share) return false;
+      const Form form = form_of(*share, monomial_, unit, rounding);
+      if (!reproduces(form, samples_)) return false;
+      reading.extremes.push_back(form);
+    }
+    return true;
+  }
+
   const SizeSamples& samples_;
+  std::size_t monomial_;
   std::vector<Reading> readings_;
 };
 
@@ -148,18 +162,22 @@ class Matcher {
 
 std::vector<Form> match_shares(const SizeSamples& raw) {
   const SizeSamples samples = with_true_granularity(raw);
+  std::vector<Form> found;
   const std::size_t distinct = std::set(samples.sizes.begin(), samples.sizes.end()).size();
-  if (samples.granularity_bytes > 1 || distinct < kLeastDistinct) return {};
+  if (samples.granularity_bytes > 1 || distinct < kLeastDistinct) return found;
   std::int64_t common = 0;
   for (const std::int64_t size : samples.sizes) common = std::gcd(common, size);
-  Matcher matcher(samples);
-  for (std::int64_t parts = 1; parts <= kMostUnits && !matcher.has_some(); ++parts) {
-    if (common % parts != 0) continue;
-    for (std::size_t m = 1; m < samples.columns; ++m) {
-      for (const Rounding& rounding : kRoundings) matcher.match(m, common / parts, rounding);
+  std::vector<Form> extremes;
+  for (std::size_t m = 1; m < samples.columns; ++m) {
+    Matcher matcher(samples, m);
+    for (std::int64_t parts = 1; parts <= kMostUnits && !matcher.is_sure(); ++parts) {
+      if (common % parts != 0) continue;
+      for (const Rounding& rounding : kRoundings) matcher.match(common / parts, rounding);
     }
+    matcher.add_to(found, extremes);
   }
-  return matcher.forms();
+  found.insert(found.end(), extremes.begin(), extremes.end());
+  return found;
 }
 
 }  // namespace pudica::predictor

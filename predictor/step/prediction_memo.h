@@ -20,7 +20,7 @@ class PredictionMemo {
 
   // As it was noted; else what `predict()` says, noted.
   template <typename Predict>
-  const Prediction& get(const SegmentKey& segment, const ShapeKey& shape, Predict predict) {
+  Prediction get(const SegmentKey& segment, const ShapeKey& shape, Predict predict) {
     const Asked asked{segment, shape};
     const auto known = noted_.find(asked);
     if (known != noted_.end()) return known->second;

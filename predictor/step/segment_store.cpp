@@ -315,6 +315,7 @@ void SegmentStore::forget_class(std::uint16_t layer_class) {
     if (of_layer && key.layer_class == layer_class) forget(key);
   }
   relative_times_.forget_class(layer_class);
+  memo_.clear();
   refusing_.erase(layer_class);
   refresh_index();
 }

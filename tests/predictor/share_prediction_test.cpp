@@ -60,7 +60,10 @@ TEST_P(SharePrediction, OfTheTokensOfABatch) {
                       {9, 401},
                       {4, 83},
                       {11, 137},
-                      {1, 367}});
+                      {1, 367},
+                      {7, 251},
+                      {13, 191},
+                      {3, 283}});
       expect_exact(sizes, {{3, 211}, {8, 512}, {5, 96}, {7, 331}});
     }
   }
@@ -81,6 +84,27 @@ TEST_P(SharePrediction, WhereTheBatchNeverVaries) {
                     {8, 211},
                     {8, 94}});
     expect_exact(sizes, {{8, 101}, {8, 222}, {8, 160}});
+  }
+}
+
+// What a batch that never varied leaves open is bounded: a share of the length, or of the tokens.
+TEST_P(SharePrediction, AtAnotherBatchThanWasSeenItIsBounded) {
+  for (const std::int64_t batch : {5, 8, 10, 15, 16, 25}) {
+    for (const auto& [numerator, denominator] :
+         std::vector<std::pair<int, int>>{{3, 20}, {1, 64}}) {
+      SCOPED_TRACE(::testing::Message() << batch << ": " << numerator << "/" << denominator);
+      predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
+      const std::vector<Size> sizes = masked(down, numerator, denominator);
+      for (const std::int64_t length : {115, 199, 146, 63, 239, 88, 171, 127, 211, 94}) {
+        observe(sizes, {{batch, length}});
+      }
+      for (const ShapeKey& asked : {ShapeKey{2 * batch, 151}, ShapeKey{batch + 1, 230}}) {
+        const auto estimate = predictor_->predict(testing::kBackward, asked);
+        const SegmentSample truth = testing::sample(sizes, asked, GetParam());
+        EXPECT_GE(estimate->peak_upper_bytes, truth.peak_bytes) << asked.to_string();
+        EXPECT_FALSE(estimate->identified && estimate->peak_bytes != truth.peak_bytes);
+      }
+    }
   }
 }
 
@@ -114,6 +138,32 @@ TEST_P(SharePrediction, OfAnySize) {
     }
   }
   EXPECT_GE(exact, kRounds * kAsked * 98 / 100);
+}
+
+// Many fractions give the sizes of few shapes, of which none is meant: both ends are planned for.
+TEST_P(SharePrediction, FewShapesLeaveItOpen) {
+  std::mt19937_64 random(kSeed);
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  constexpr int kRounds = 400;
+  int below = 0;
+  int wrong = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::int64_t denominator = draw(50, 1000);
+    const auto& rounding = kRoundings[static_cast<std::size_t>(draw(0, 2))];
+    const std::vector<Size> sizes = masked(rounding, draw(1, denominator - 1), denominator);
+    predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
+    const auto shape = [&] { return ShapeKey{draw(1, 16), draw(16, 512)}; };
+    for (int i = 0; i < 8; ++i) observe(sizes, {shape()});
+    const ShapeKey asked = shape();
+    const auto estimate = predictor_->predict(testing::kBackward, asked);
+    const SegmentSample truth = testing::sample(sizes, asked, GetParam());
+    below += static_cast<int>(estimate->peak_upper_bytes < truth.peak_bytes);
+    wrong += static_cast<int>(estimate->identified && estimate->peak_bytes != truth.peak_bytes);
+  }
+  EXPECT_LE(below, kRounds / 50);  // by one element
+  EXPECT_LE(wrong, kRounds / 50);
 }
 
 // Each token by a throw of the dice: the counts are about a share, and no share of anything.

@@ -49,6 +49,14 @@ def words(text):
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def fractions(text):
+    return [float(word) for word in words(text)]
+
+
+def integers(text):
+    return [int(word) for word in words(text)]
+
+
 def read_options():
     parser = argparse.ArgumentParser(
         prog="rivals", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -57,8 +65,8 @@ def read_options():
     parser.add_argument("--policies", type=words, help="only these; default: all there are")
     parser.add_argument("--traces", type=words, help=f"of {', '.join(rivals_traces.TRACES)}")
     parser.add_argument("--models", type=words, help=f"of {', '.join(rivals_models.MODELS)}")
-    parser.add_argument("--budgets", type=lambda text: [float(word) for word in words(text)])
-    parser.add_argument("--seeds", type=lambda text: [int(word) for word in words(text)])
+    parser.add_argument("--budgets", type=fractions)
+    parser.add_argument("--seeds", type=integers)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--compiled", type=words, help="models that torch.compile gets too, "
                         "minutes each; default: all, in the quick form the first")
@@ -129,7 +137,10 @@ def main():
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # workers start no processes
         os.environ.setdefault("PYTHONWARNINGS", "ignore")
-        result = measure(options)
+        try:
+            result = measure(options)
+        except RuntimeError as error:  # a policy that there is none of, a program that failed
+            raise SystemExit(f"bench/rivals.py: {error}") from None
     if options.json:
         write(result, options.json)
     print("\n".join(rivals_report.page(result)))

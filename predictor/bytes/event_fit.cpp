@@ -168,7 +168,10 @@ std::int64_t Form::evaluate(std::span<const std::int64_t> monomials) const {
   const std::int64_t unit = denominator * granularity_bytes;
   if (value > kLargestValue * denominator - unit) return kLargestValue;
   if (unit == 1) return value;
-  return (value + unit - 1) / unit * unit / denominator;
+  const std::int64_t rounded = (value + unit - 1) / unit * unit / denominator;
+  const bool is_tie = ties_to_even && value % unit == granularity_bytes;
+  const bool is_odd = (rounded / granularity_bytes) % 2 != 0;
+  return is_tie && is_odd ? rounded - granularity_bytes : rounded;
 }
 
 std::int64_t Form::most(std::span<const std::int64_t> monomials) const {

@@ -29,7 +29,7 @@ struct Count {
 // `granularity_bytes`; m and n are monomials of the shape. A pure form has no second term. In a
 // tiled form the factor `tiled` of m is rounded up to whole tiles, a capped one grows no further
 // than `most_bytes` times the monomial `most_of` (tiled_fit.h). In a counted one a dimension is
-// counted in tiles.
+// counted in tiles. (A share of m in whole granules is one with a constant, share_fit.h.)
 struct Form {
   static constexpr std::uint8_t kNoTerm = 0xff;
 
@@ -43,6 +43,7 @@ struct Form {
   std::int64_t tile = 1;
   std::int64_t most_bytes = kLargestValue;  // before it is rounded
   std::uint8_t most_of = 0;
+  bool ties_to_even = false;  // of shares: what lies between two numbers of granules
   Count count;
 
   bool operator==(const Form&) const = default;

@@ -12,7 +12,7 @@ namespace pudica::predictor {
 namespace {
 
 constexpr std::size_t kLeastDistinct = 5;
-constexpr std::size_t kMostOfMonomial = 4;
+constexpr std::size_t kMostOfMonomial = 5;
 // Of fractions of a monomial that give every size, one whose denominator is so many times as small
 // is meant.
 constexpr std::int64_t kFarSimpler = 4;
@@ -26,9 +26,11 @@ constexpr double kByChance = 0.1;
 struct Rounding {
   std::int64_t half_offsets = 0;
   bool takes_limit = true;
+  bool ties_to_even = false;  // they do where the count is even, as in Python's round()
 };
-constexpr std::array<Rounding, 4> kRoundings{Rounding{1, true}, Rounding{1, false},
-                                             Rounding{0, true}, Rounding{2, false}};
+constexpr std::array<Rounding, 5> kRoundings{Rounding{1, true, true}, Rounding{1, true},
+                                             Rounding{1, false}, Rounding{0, true},
+                                             Rounding{2, false}};
 
 struct Interval {
   double low = 0;
@@ -68,9 +70,10 @@ std::optional<Interval> interval_of(const SizeSamples& samples, std::size_t m, s
   return open;
 }
 
-// Of its two limits one belongs to it.
+// Of its two limits one belongs to it, or either may.
 Interval inside_of(const Interval& open, const Rounding& rounding) {
   constexpr double kInside = 1e-3;
+  if (rounding.ties_to_even) return {open.low * (1 - kAbout), open.high * (1 + kAbout)};
   const double inside = kInside * (open.high - open.low);
   if (rounding.takes_limit) return {open.low * (1 - kAbout), open.high - inside};
   return {open.low + inside, open.high * (1 + kAbout)};
@@ -88,6 +91,7 @@ Form form_of(const Fraction& share, std::size_t m, std::int64_t unit, const Roun
   form.second_coefficient = (rounding.half_offsets * share.denominator - rest) * unit;
   form.denominator = parts;
   form.granularity_bytes = unit;
+  form.ties_to_even = rounding.ties_to_even;
   return form;
 }
 

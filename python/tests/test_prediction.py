@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import small
 import torch
 import transformers
-from budgets import Training
+from budgets import Stack, Training
 from torch import nn
 
 import pudica
@@ -144,3 +145,39 @@ def test_a_peak_that_may_be_far_off_is_bounded_and_not_predicted(share: float) -
     low = [step["peak_bytes"] / step["predicted_peak_bytes"] - 1
            for step in course.steps if step["predicted_peak_bytes"]]
     assert len(low) >= 40 and max(low) <= 0.05, low
+
+
+class Masked(Stack):
+    """Guesses some of its words, as in masked language modelling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(32, 3000)
+
+
+def share_down(words: int) -> int:
+    return max(1, int(0.15 * words))
+
+
+def share_to_even(words: int) -> int:
+    return max(1, round(0.15 * words))
+
+
+# 15 % of the words in whole ones: no product of the batch's dimensions.
+@pytest.mark.parametrize("share", [share_down, share_to_even])
+def test_a_loss_over_a_share_of_the_words_is_predicted_to_the_byte(
+    share: Callable[[int], int],
+) -> None:
+    def step(model: nn.Module, k: int) -> None:
+        drawn = random.Random(k)
+        words = torch.randint(0, 100, (drawn.randint(2, 6), drawn.randint(16, 96)),
+                              generator=torch.Generator().manual_seed(k))  # fmt: skip
+        masked = torch.arange(share(words.numel()))
+        hidden = model(words).flatten(0, 1)[masked]
+        guesses = model.get_submodule("head")(hidden)
+        torch.nn.functional.cross_entropy(guesses, words.flatten()[masked]).backward()
+
+    course = Training(Masked, step, STEPS).held(0.4)
+    told, steps = course.told(LEARNED)
+    assert len(told) >= steps * 3 // 4
+    assert max(map(abs, told)) < 1e-5, told

@@ -49,12 +49,14 @@ def words(text):
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def fractions(text):
-    return [float(word) for word in words(text)]
+def numbers(kind, expected):
+    def read(text):
+        try:
+            return [kind(word) for word in words(text)]
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{text}' seen, expected {expected}") from None
 
-
-def integers(text):
-    return [int(word) for word in words(text)]
+    return read
 
 
 def read_options():
@@ -65,8 +67,8 @@ def read_options():
     parser.add_argument("--policies", type=words, help="only these; default: all there are")
     parser.add_argument("--traces", type=words, help=f"of {', '.join(rivals_traces.TRACES)}")
     parser.add_argument("--models", type=words, help=f"of {', '.join(rivals_models.MODELS)}")
-    parser.add_argument("--budgets", type=fractions)
-    parser.add_argument("--seeds", type=integers)
+    parser.add_argument("--budgets", type=numbers(float, "fractions such as 0.2,0.5"))
+    parser.add_argument("--seeds", type=numbers(int, "integers such as 1,2,3"))
     parser.add_argument("--steps", type=int)
     parser.add_argument("--compiled", type=words, help="models that torch.compile gets too, "
                         "minutes each; default: all, in the quick form the first")

@@ -169,9 +169,9 @@ std::int64_t Form::evaluate(std::span<const std::int64_t> monomials) const {
   if (value > kLargestValue * denominator - unit) return kLargestValue;
   if (unit == 1) return value;
   const std::int64_t rounded = (value + unit - 1) / unit * unit / denominator;
-  const bool is_tie = ties_to_even && value % unit == granularity_bytes;
+  if (!ties_to_even || value % unit != granularity_bytes) return rounded;
   const bool is_odd = (rounded / granularity_bytes) % 2 != 0;
-  return is_tie && is_odd ? rounded - granularity_bytes : rounded;
+  return is_odd ? rounded - granularity_bytes : rounded;
 }
 
 std::int64_t Form::most(std::span<const std::int64_t> monomials) const {

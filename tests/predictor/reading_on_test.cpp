@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -127,6 +128,21 @@ TEST_P(ReadingOn, WhereTheOldestGo) {
   EXPECT_NEAR(static_cast<double>(estimate->peak_bytes), static_cast<double>(truth.peak_bytes),
               16 * 4096);
   EXPECT_GE(estimate->peak_upper_bytes, truth.peak_bytes - 4096);
+}
+
+// What a layer holds goes before its own or behind it, by turns: frees have no order. So it is read
+// on as well.
+TEST_P(ReadingOn, WhereFreesHaveNoOrder) {
+  const std::vector<Size> sizes{
+      kPlain, kMask, [](const ShapeKey& s) { return 65536 * s[0] * s[1] + 1024 * s[1]; }};
+  predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
+  for (int i = 0; i < 16; ++i) {
+    const ShapeKey seen{draw(2, 12), draw(64, 512)};
+    SegmentSample sample = testing::sample(sizes, seen, GetParam());
+    if (i % 2 == 1) std::swap(sample.deltas.back(), sample.deltas[sample.deltas.size() - 2]);
+    predictor_->observe(testing::kBackward, seen, sample);
+    if (i >= 9) expect_exact(sizes, {{draw(2, 12), draw(64, 512)}});
+  }
 }
 
 // Segments change for good: a new version of a library, another path. Also where the batch never

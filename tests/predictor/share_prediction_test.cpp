@@ -1,8 +1,6 @@
 // Sizes that are a share of the tokens, in whole ones (masked, kept, sampled): read from few
 // shapes, exact at others.
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -53,6 +51,16 @@ std::vector<Size> with_the_rest(std::vector<Size> sizes) {
 class SharePrediction : public testing::RoundedSizes {
  protected:
   void SetUp() override { RecordProperty("seed", std::to_string(kSeed)); }
+
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  ShapeKey shape() {
+    const std::int64_t batch = draw(1, 16);
+    return {batch, draw(16, 512)};
+  }
+
+  std::mt19937_64 random_{kSeed};
 };
 
 TEST_P(SharePrediction, OfTheTokensOfABatch) {
@@ -142,10 +150,6 @@ TEST_P(SharePrediction, AtAnotherBatchThanWasSeenItIsBounded) {
 
 // Any share, in any rounding: exact nearly always, and where it is not the bounds hold.
 TEST_P(SharePrediction, OfAnySize) {
-  std::mt19937_64 random(kSeed);
-  const auto draw = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
   constexpr int kRounds = 80;
   constexpr int kAsked = 10;
   int exact = 0;
@@ -155,7 +159,6 @@ TEST_P(SharePrediction, OfAnySize) {
     const auto& rounding = kRoundings[static_cast<std::size_t>(draw(0, 3))];
     const std::vector<Size> sizes = masked(rounding, draw(1, denominator - 1), denominator);
     predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
-    const auto shape = [&] { return ShapeKey{draw(1, 16), draw(16, 512)}; };
     for (int i = 0; i < 14; ++i) observe(sizes, {shape()});
     for (int i = 0; i < kAsked; ++i) {
       const ShapeKey asked = shape();
@@ -174,10 +177,6 @@ TEST_P(SharePrediction, OfAnySize) {
 
 // Many fractions give the sizes of few shapes, of which none is meant: both ends are planned for.
 TEST_P(SharePrediction, FewShapesLeaveItOpen) {
-  std::mt19937_64 random(kSeed);
-  const auto draw = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
   constexpr int kRounds = 400;
   int below = 0;
   int wrong = 0;
@@ -186,26 +185,25 @@ TEST_P(SharePrediction, FewShapesLeaveItOpen) {
     const auto& rounding = kRoundings[static_cast<std::size_t>(draw(0, 3))];
     const std::vector<Size> sizes = masked(rounding, draw(1, denominator - 1), denominator);
     predictor_ = make_online_predictor({.granularity_bytes = GetParam()});
-    const auto shape = [&] { return ShapeKey{draw(1, 16), draw(16, 512)}; };
     for (int i = 0; i < 8; ++i) observe(sizes, {shape()});
     const ShapeKey asked = shape();
     const auto estimate = predictor_->predict(testing::kBackward, asked);
     const SegmentSample truth = testing::sample(sizes, asked, GetParam());
+    constexpr std::int64_t kElement = 8 + 3072 + 4 * 30522;
+    EXPECT_GE(estimate->peak_upper_bytes + kElement, truth.peak_bytes) << asked.to_string();
     below += static_cast<int>(estimate->peak_upper_bytes < truth.peak_bytes);
     wrong += static_cast<int>(estimate->identified && estimate->peak_bytes != truth.peak_bytes);
   }
-  EXPECT_LE(below, kRounds / 50);  // by one element
+  EXPECT_LE(below, kRounds / 50);
   EXPECT_LE(wrong, kRounds / 50);
 }
 
 // Each token by a throw of the dice: the counts are about a share, and no share of anything.
 TEST_P(SharePrediction, ChanceIsNone) {
-  std::mt19937_64 random(kSeed);
-  std::vector<std::int64_t> counts;
   const auto sizes = [&] {
     return std::vector<Size>{kPlain, [&](const ShapeKey& s) {
-                               return 4096 * std::binomial_distribution<std::int64_t>(s[0] * s[1],
-                                                                                      0.15)(random);
+                               return 4096 * std::binomial_distribution<std::int64_t>(
+                                                 s[0] * s[1], 0.15)(random_);
                              }};
   };
   for (int i = 0; i < 12; ++i) observe(sizes(), {{8, 100 + 17 * i}});

@@ -39,6 +39,9 @@ struct Plan {
   Bytes predicted_peak_bytes{0};  // absolute, base included; 0: not predicted
   // Some layers run a mode to have it measured: the peak stays below what is predicted.
   bool peak_is_bound = false;
+  // By how much less than predicted a step peaks in which no kept layer has a hook: one that is
+  // measured is held in a frame, with its inputs. As such steps showed it; 0: none did.
+  Bytes spared_bytes{0};
   double predicted_extra_seconds = 0;
   double certified_gap_seconds = 0;  // no plan that fits is faster by more than this
   // Predicted bytes above what is live when a layer's forward, or its backward, begins; empty: not
@@ -50,6 +53,10 @@ struct Plan {
   // Whether the measured peak is to be what is predicted.
   [[nodiscard]] bool predicts_peak() const {
     return predicted_peak_bytes > Bytes(0) && !peak_is_bound;
+  }
+  // What a step of this plan is told to peak at; `ran_free`: its kept layers ran without hooks.
+  [[nodiscard]] Bytes predicted_peak(bool ran_free) const {
+    return ran_free ? predicted_peak_bytes - spared_bytes : predicted_peak_bytes;
   }
 };
 

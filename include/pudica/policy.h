@@ -147,8 +147,9 @@ struct StepOutcome {
   double seconds = 0;
   std::int64_t revocations = 0;
   bool overrun = false;
-  bool failed = false;  // the step did not end (exception); its measurements are partial
-  bool rested = false;  // its layers, those that the plan is for, were passed by
+  bool failed = false;    // the step did not end (exception); its measurements are partial
+  bool rested = false;    // its layers, those that the plan is for, were passed by
+  bool ran_free = false;  // some layers were kept, and all that were ran without hooks
   // Layers were called that the plan is not for, in their places: its peak says nothing of them.
   bool other_layers = false;
   // Its backward is still to come, with that of forwards behind it: it was no more than its

@@ -138,6 +138,7 @@ struct StepReport {
   bool overrun = false;
   bool recorded = false;  // a learning step: segments were measured
   bool rested = false;    // Handle::rest(): the layers were passed by
+  bool ran_free = false;  // some layers were kept, and all that were ran without hooks
   // Layers were called that its plan is not for (thawed ones, of another type), in their places.
   bool other_layers = false;
   // Its backward went through the layers more than once (losses on one graph one after the other,
@@ -149,7 +150,7 @@ struct StepReport {
   [[nodiscard]] std::optional<Bytes> predicted_peak() const {
     const bool other = other_layers || repeated_backward;
     if (!plan || !plan->predicts_peak() || other) return std::nullopt;
-    return plan->predicted_peak_bytes;
+    return plan->predicted_peak(ran_free);
   }
 };
 

@@ -277,11 +277,11 @@ Result<ReplayedStep> Replay::step(const StepRecord& record) {
   if (decision.plan == nullptr) {
     return Error{ErrorCode::kUnavailable, "the policy made no plan"};
   }
-  if (decision.plan->predicts_peak()) {
-    out.predicted_bytes = decision.plan->predicted_peak_bytes;
-  }
   const auto model = model_->at(record.key, start_.gradients_present, start_.casts_present);
   const Result<void> done = simulate(record, *decision.plan, model, out);
+  if (decision.plan->predicts_peak()) {
+    out.predicted_bytes = decision.plan->predicted_peak(out.measured && record.ran_free);
+  }
   end_step(record, decision, model && done ? &model->point : nullptr, out);
   if (!done) return done.error();
   return out;
@@ -355,6 +355,7 @@ void Replay::end_step(const StepRecord& record, const StepDecision& decision,
   outcome.seconds = out.seconds.value_or(0);
   outcome.revocations = out.revocations;
   outcome.overrun = out.overrun;
+  outcome.ran_free = out.measured && record.ran_free;
   outcome.failed = costs == nullptr && !out.measured && !record.profiles;
   const bool learns = dynamic_cast<Controller*>(policy_.get()) != nullptr;
   if (record.profiles) policy_->on_structure(record.profiles->structure);

@@ -39,7 +39,7 @@ ControllerImpl::ControllerImpl(const ControllerOptions& options)
 
 std::unique_ptr<StepKind> ControllerImpl::make_kind(std::uint8_t number) const {
   return std::make_unique<StepKind>(number, PlanStore(options_.cache, options_.ample_fraction),
-                                    options_.warmup_fit_error);
+                                    options_.warmup_fit_error, options_.predictor);
 }
 
 StepDecision ControllerImpl::begin_step(const StepContext& context) {
@@ -172,9 +172,11 @@ StepDecision ControllerImpl::publish_hit(const CachedPlan& entry, const StepCont
   if (!entry.plan->feasible) ++counters_.infeasible_steps;
   StepDecision decision{entry.plan, false};
   const Bytes predicted = PlanStore::predicted_peak(entry, context);
-  if (predicted != entry.plan->predicted_peak_bytes) {
+  const Bytes spared = spared_bytes(context, *entry.plan);
+  if (predicted != entry.plan->predicted_peak_bytes || spared != entry.plan->spared_bytes) {
     Plan plan = *entry.plan;
     plan.predicted_peak_bytes = predicted;
+    plan.spared_bytes = spared;
     decision.plan = std::make_shared<const Plan>(std::move(plan));
   }
   if (!kind_->to_record.empty() && kind_->to_record.contains(context.shape)) {
@@ -198,6 +200,7 @@ StepDecision ControllerImpl::plan_step(const StepContext& context, const StepMod
   const bool record = wants_record(context, model, certain);
   const bool teaches = may_teach(context, model, built.plan) && measure_menu(context, model, built);
   if (teaches) return publish(std::move(built.plan), {}, true);
+  built.plan.spared_bytes = spared_bytes(context, built.plan);
   // A restored state has seen more than this process.
   const bool is_new = kind_->measured.wants(context.shape) ||
                       (runs_selective(built.plan) && kind_->menu.grows_to(context.shape));

@@ -138,6 +138,9 @@ class ControllerImpl final : public Controller {
                                     const StepModel& model,
                                     std::span<const std::uint8_t> warm) const;
 
+  // What a step of the plan needs less than predicted where its kept layers have no hooks.
+  [[nodiscard]] bool may_be_spared(const StepContext& context, const Plan& plan) const;
+  [[nodiscard]] Bytes spared_bytes(const StepContext& context, const Plan& plan) const;
   // What keeping all needs at the context's shape: as it was measured, else as it is expected.
   [[nodiscard]] Bytes keep_all_peak(const StepKind& kind, const StepContext& context,
                                     const StepModel& model) const;

@@ -101,6 +101,10 @@ std::optional<double> ControllerImpl::judge(const StepOutcome& outcome) {
   if (outcome.plan->predicts_peak()) remember_peak(outcome);
   if (outcome.context.shares_backward()) return std::nullopt;  // of plans of once
   kind_->plans.record_measured(outcome.context, outcome.peak_bytes);
+  if (outcome.ran_free && outcome.revocations == 0 &&
+      may_be_spared(outcome.context, *outcome.plan)) {
+    kind_->spared.note(outcome.context, *outcome.plan, (predicted - outcome.peak_bytes).count());
+  }
   note_peak(outcome);
   const std::int64_t off = (outcome.peak_bytes - predicted).count();
   // Learned in frames, which hold a layer's inputs: without hooks it may need less.
@@ -181,6 +185,7 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
     room_.margin.reset();
     kind_->drift.reset();
     kind_->known_peaks.clear();  // of a model that is no longer
+    kind_->spared.clear();
   } else if (drifted) {
     kind_->drift.drift_was_fruitless();
   }
@@ -188,8 +193,8 @@ void ControllerImpl::learn(const StepOutcome& outcome) {
 }
 
 void ControllerImpl::remember_peak(const StepOutcome& outcome) {
-  recent_peaks_.push_back(
-      {step_, outcome.context.shape, outcome.plan->predicted_peak_bytes, outcome.peak_bytes});
+  recent_peaks_.push_back({step_, outcome.context.shape,
+                           outcome.plan->predicted_peak(outcome.ran_free), outcome.peak_bytes});
   if (recent_peaks_.size() > kRecentPeaks) recent_peaks_.pop_front();
 }
 

@@ -127,6 +127,16 @@ BuiltPlan ControllerImpl::best_plan(const StepKind& kind, PlanRequest request,
   return built;
 }
 
+// Where a peak was measured to be another than the model says, what is predicted is that peak.
+bool ControllerImpl::may_be_spared(const StepContext& context, const Plan& plan) const {
+  return !plan.revocable && plan.predicts_peak() && !context.shares_backward() &&
+         !kind_->known_peaks.peak(context, plan);
+}
+
+Bytes ControllerImpl::spared_bytes(const StepContext& context, const Plan& plan) const {
+  return may_be_spared(context, plan) ? kind_->spared.of(context, plan) : Bytes(0);
+}
+
 Bytes ControllerImpl::keep_all_peak(const StepKind& kind, const StepContext& context,
                                     const StepModel& model) const {
   Plan plan;

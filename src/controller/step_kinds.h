@@ -18,6 +18,7 @@
 #include "controller/measured_shapes.h"
 #include "controller/menu_course.h"
 #include "controller/phase.h"
+#include "controller/spared_bytes.h"
 #include "controller/tight_shapes.h"
 #include "plan_cache/plan_store.h"
 #include "pudica/policy.h"
@@ -64,8 +65,9 @@ class RepeatedBackwards {
 // and what was seen of such steps as a whole. What is known of a layer is its class's, whichever
 // kind of step runs it; what stands between layers is a kind's own (SegmentKey::in_kind).
 struct StepKind {
-  StepKind(std::uint8_t its_number, PlanStore its_plans, double fit_error)
-      : number(its_number), plans(std::move(its_plans)), drift(fit_error) {}
+  StepKind(std::uint8_t its_number, PlanStore its_plans, double fit_error,
+           const PredictorOptions& predictor)
+      : number(its_number), plans(std::move(its_plans)), spared(predictor), drift(fit_error) {}
 
   // Learns from the beginning; what is known stays known.
   void begin_learning() {
@@ -81,6 +83,7 @@ struct StepKind {
   void forget() {
     plans.clear();
     known_peaks.clear();
+    spared.clear();
     drift.reset();
     recorded_steps = 0;
     doubtful_steps = 0;
@@ -101,6 +104,7 @@ struct StepKind {
 
   PlanStore plans;
   KnownPeaks known_peaks;
+  SparedBytes spared;
   TightShapes tight_shapes;
   DriftDetector drift;
 

@@ -47,6 +47,7 @@ struct StepRecord {
   std::optional<Bytes> base_bytes;
   std::optional<bool> gradients_present;
   bool casts_present = false;  // StepContext; of older records not told
+  bool ran_free = false;       // StepOutcome; of older records not told
   Bytes host_peak_bytes{0};    // of layers of mode `offload`, in host memory
   std::optional<AllocatorPeaks> allocator;
   std::optional<StepProfiles> profiles;  // only of recorded steps

@@ -36,7 +36,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
     record.modes = outcome.plan->modes;
     const bool other = outcome.other_layers || outcome.repeated_backward;
     if (outcome.plan->predicts_peak() && !other) {
-      record.predicted_bytes = outcome.plan->predicted_peak_bytes;
+      record.predicted_bytes = outcome.plan->predicted_peak(outcome.ran_free);
     }
   }
   record.measured_bytes = outcome.peak_bytes;
@@ -48,6 +48,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   record.base_bytes = outcome.context.base_bytes;
   record.gradients_present = outcome.context.gradients_present;
   record.casts_present = outcome.context.casts_present;
+  record.ran_free = outcome.ran_free;
   record.host_peak_bytes = outcome.host_peak_bytes;
   record.allocator = outcome.allocator;
   if (!outcome.segments.empty()) {
@@ -77,6 +78,7 @@ inspect::Json inspect::to_json(const StepRecord& record) {
   if (record.base_bytes) out["base_bytes"] = record.base_bytes->count();
   if (record.gradients_present) out["gradients_present"] = *record.gradients_present;
   if (record.casts_present) out["casts_present"] = true;
+  if (record.ran_free) out["ran_free"] = true;
   if (record.host_peak_bytes > Bytes(0)) out["host_peak_bytes"] = record.host_peak_bytes.count();
   if (record.allocator) {
     out["allocator"] = {{"active_bytes", record.allocator->active_bytes.count()},

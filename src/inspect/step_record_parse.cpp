@@ -219,6 +219,7 @@ Result<StepRecord> inspect::read_step_record(const Json& root) {
     record.gradients_present = reader.boolean("gradients_present");
   }
   if (reader.has("casts_present")) record.casts_present = reader.boolean("casts_present");
+  if (reader.has("ran_free")) record.ran_free = reader.boolean("ran_free");
   if (reader.has("host_peak_bytes")) {
     record.host_peak_bytes = Bytes(reader.integer("host_peak_bytes"));
   }

@@ -21,12 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a device that works on its own every so many steps are timed: an event costs microseconds. In
-// these no layer is passed by.
-constexpr std::uint64_t kTimedEvery = 8;
-// Of a class's time on the device, told by learning steps alone.
-constexpr double kNewTimeWeight = 0.5;
-
 }  // namespace
 
 Session::Session(AttachOptions options, Meter& meter)
@@ -273,38 +267,6 @@ std::vector<std::int64_t> Session::shared_frees() const {
   return events;
 }
 
-bool Session::is_timed() const { return step_ % kTimedEvery == 0; }
-
-WorkTimer Session::timer_of_step() const {
-  if (!clock_) return WorkTimer(host_clock_);
-  return decision_.record || is_timed() ? WorkTimer(host_clock_, clock_) : WorkTimer::off();
-}
-
-// What a class takes decides which is revoked first. On a device of its own the host's time is but
-// a first guess.
-void Session::learn_times() {
-  for (const Call& call : calls_) {
-    if (call.passed_by) continue;
-    double& known = class_forward_us_[call.layer_class];
-    if (clock_ && known > 0) continue;
-    known = known == 0 ? call.forward_us : known + 0.1 * (call.forward_us - known);
-  }
-}
-
-void Session::learn_late_times() {
-  if (!clock_) return;
-  contain("the times of the device", [this] {
-    const std::vector<SegmentTime> times = late_times_.take();
-    constexpr double kUsPerSecond = 1e6;
-    for (const SegmentTime& time : times) {
-      if (time.key.kind != SegmentKind::kForward || time.seconds <= 0) continue;
-      double& known = class_forward_us_[time.key.layer_class];
-      known += kNewTimeWeight * (kUsPerSecond * time.seconds - known);
-    }
-    if (!times.empty() && !policy_failed_) options_.policy->learn_times(times);
-  });
-}
-
 bool Session::is_cut_short() const {
   if (claim_->load()) return true;  // its measurements are another model's too
   if (rest_.rests()) return passed_by_ < 0 || shared_backward_.has_none();
@@ -319,6 +281,7 @@ StepOutcome Session::outcome_of(const StepReport& report) const {
   StepOutcome outcome{context_,           decision_.plan, report.peak_bytes, seconds,
                       report.revocations, report.overrun, call_failed_,      {}};
   outcome.rested = report.rested;
+  outcome.ran_free = report.ran_free;
   outcome.other_layers = report.other_layers;
   outcome.repeated_backward = report.repeated_backward;
   outcome.layer_calls = report.layer_calls;
@@ -351,8 +314,9 @@ StepReport Session::end_step() {
   report.base_bytes = context_.base_bytes;
   report.peak_bytes = Bytes(meter_.peak_bytes());
   report.budget_bytes = context_.budget_bytes + context_.allocator_bytes;
-  report_cache(report);
   report.rested = rest_.rests();
+  report.ran_free = report.rested || ran_free();
+  report_cache(report);
   report.layer_calls = report.rested ? std::max<std::int64_t>(0, passed_by_) : std::ssize(calls_);
   report.recomputed_layers = state_->recomputes();
   report.revocations = registry_->revocations() - revocations_before_;

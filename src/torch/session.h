@@ -245,6 +245,8 @@ class Session final : public Handle {
   void hook_handover(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs);
   void hook_gap(std::size_t ordinal, const std::vector<at::Tensor>& inputs);
   void hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal);
+  // Of the step's calls, where they were looked at: StepReport::ran_free.
+  [[nodiscard]] bool ran_free() const;
   void note_hook_free(const StepReport& report);
   void judge_prediction(const StepReport& report);
   void prepare_cache();

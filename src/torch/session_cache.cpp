@@ -66,8 +66,9 @@ void Session::report_cache(StepReport& report) {
   report.reserved_peak_bytes = Bytes(cache->reserved_peak_bytes);
   report.gap_bytes = Bytes(cache->gap_bytes);
   if (report.plan && report.plan->predicts_peak()) {
-    report.predicted_reserved_bytes = Bytes(gap_.reserved(
-        report.plan->predicted_peak_bytes.count(), reserved_before_, report.budget_bytes.count()));
+    report.predicted_reserved_bytes =
+        Bytes(gap_.reserved(report.plan->predicted_peak(report.ran_free).count(), reserved_before_,
+                            report.budget_bytes.count()));
   }
   reached_cap_ = cache->reached_cap;
   gap_.note(cache->gap_bytes, meter_.peak_bytes(), meter_.cap_bytes());

@@ -60,6 +60,13 @@ void Session::rested(std::int64_t passed, const std::vector<at::Tensor>& outputs
   contain("a gradient hook", [&] { shared_backward_.watch(outputs); });
 }
 
+bool Session::ran_free() const {
+  const auto is_free = [](const Call& call) { return call.hook_free; };
+  return std::ranges::any_of(calls_, is_free) && std::ranges::all_of(calls_, [&](const Call& call) {
+           return is_free(call) || call.mode.kind != Mode::Kind::kKeep;
+         });
+}
+
 // Of any step that is over, and of the one before it, which may have stood in its way.
 void Session::note_hook_free(const StepReport& report) {
   ran_hook_free_ = report.rested || std::ranges::any_of(calls_, &Call::hook_free);

@@ -280,7 +280,7 @@ TEST(StepKinds, TheKindUnderWayIsNotGivenUp) {
 // Batches that differ in their first layer alone.
 TEST(StepKinds, StepsThatBeginDifferentlyAreOfTwoKinds) {
   StepKinds kinds([](std::uint8_t number) {
-    return std::make_unique<StepKind>(number, PlanStore({}, 0.9), 0.01);
+    return std::make_unique<StepKind>(number, PlanStore({}, 0.9), 0.01, PredictorOptions());
   });
   const auto structure_of = [](std::vector<std::uint16_t> classes) {
     StepStructure structure;

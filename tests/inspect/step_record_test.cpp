@@ -45,6 +45,7 @@ StepRecord recorded() {
   StepOutcome outcome = outcome_with_plan();
   outcome.context.gradients_present = true;
   outcome.context.casts_present = true;
+  outcome.ran_free = true;
   outcome.host_peak_bytes = Bytes(8192);
   outcome.allocator = AllocatorPeaks{Bytes(612'000), Bytes(640'000), Bytes(9'000)};
   SegmentObservation segment;
@@ -133,6 +134,7 @@ TEST(StepRecord, RoundTripsEveryField) {
   EXPECT_EQ(again->profiles->base_bytes, Bytes(100'000));
   EXPECT_TRUE(again->profiles->gradients_present);
   EXPECT_TRUE(again->casts_present);
+  EXPECT_TRUE(again->ran_free);
   EXPECT_TRUE(again->profiles->casts_present);
   EXPECT_EQ(again->profiles->structure, two_layers());
   ASSERT_EQ(again->profiles->segments.size(), 2U);
@@ -203,7 +205,7 @@ TEST(StepRecord, EveryMissingFieldIsNamed) {
     // older records lack.
     if (name == "profiles" || name == "host_peak_bytes" || name == "allocator") continue;
     if (name == "recompute_seconds" || name == "base_bytes" || name == "gradients_present" ||
-        name == "casts_present")
+        name == "casts_present" || name == "ran_free")
       continue;
     json line = whole;
     line.erase(name);

@@ -2,6 +2,8 @@
 
 They run once, in the forward, where what they collect may still be under way; but those that
 changed what goes through the layer then are part of what it did, and run when it is run again.
+So are those that put a tensor on their module before its forward, which that will read
+(`weight_norm`, `spectral_norm`, `prune`, which make the weight anew each time).
 """
 
 from __future__ import annotations
@@ -42,19 +44,28 @@ def name_of(hook: Any) -> str:
 class _Watched:
     """Stands for a hook while its layer's forward runs."""
 
-    __slots__ = ("changing", "hook", "number")
+    __slots__ = ("changing", "hook", "is_first", "number")
 
-    def __init__(self, hook: Any, number: int, changing: set[int]) -> None:
+    def __init__(self, hook: Any, number: int, changing: set[int], is_first: bool) -> None:
         self.hook = hook
         self.number = number
         self.changing = changing
+        self.is_first = is_first  # runs before the module's forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = _versions(args)
+        tensors = _tensors_of(args[0]) if self.is_first else None
         result = self.hook(*args, **kwargs)
-        if result is not None or _versions(args) != before:
+        changes = result is not None or _versions(args) != before
+        if changes or (self.is_first and _tensors_of(args[0]) != tensors):
             self.changing.add(self.number)
         return result
+
+
+def _tensors_of(module: nn.Module) -> dict[str, int]:
+    """Those that lie on a module itself, by name: which they are."""
+    return {name: id(value) for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor)}  # fmt: skip
 
 
 def _versions(values: Iterable[Any]) -> list[int]:
@@ -79,7 +90,7 @@ def watch(modules: list[nn.Module]) -> set[int]:
             hooks = vars(module)[kind]
             for number, hook in list(hooks.items()):
                 if not is_ours(hook):
-                    watched = _Watched(hook, number, changing)
+                    watched = _Watched(hook, number, changing, kind == _KINDS[0])
                     _undoing.tell(functools.partial(_unwatch, hooks, number, watched))
                     hooks[number] = watched
     return changing

@@ -12,6 +12,8 @@ from ._leaves import Leaf, leaves_of
 
 _MOST_DIMENSIONS = 6  # of a native shape key, the batch included
 MOST_KINDS = 15  # the native side has one more, for all others
+_MOST_WORDS = 3  # that one argument may be: of more it is text, and tells no calls apart
+_LONGEST_WORD = 32
 
 # Argument path, axis. Of a list's items as a whole the axis is one of those below zero.
 Axis = tuple[str, int]
@@ -218,11 +220,32 @@ def _elements_in(leaves: Iterable[Leaf]) -> int:
     return sum(tensor.numel() for leaf in leaves for tensor in leaf.tensors)
 
 
+class _Words:
+    """Which of a call's arguments are switches: true, false, or one of a few words."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, set[Any]] = {}  # by module and argument
+
+    def of(self, module: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        words: list[Any] = []
+        for name, value in (*enumerate(args), *kwargs.items()):
+            kind = type(value)
+            if kind is not bool and (kind is not str or len(value) > _LONGEST_WORD):
+                continue
+            seen = self._seen.setdefault((module, name), set())
+            if len(seen) <= _MOST_WORDS:
+                seen.add(value)
+            if len(seen) <= _MOST_WORDS:
+                words += name, value
+        return tuple(words)
+
+
 class ShapeReader:
     """Reads the shape of each call of a model."""
 
     def __init__(self) -> None:
         self._kinds: dict[Any, Kind] = {}
+        self._words = _Words()
         self._preset: list[list[Axis]] | None = None
         self.last: Kind | None = None
 
@@ -239,6 +262,7 @@ class ShapeReader:
             module.training,
             torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
             tuple(leaf.form() for leaf in leaves),
+            self._words.of(id(module), args, kwargs),
         )
         kind = self._kinds.get(signature)
         if kind is None:

@@ -20,8 +20,10 @@ from ._classes import LayerClasses
 from ._cuda import expand_segments
 from ._errors import AttachError, BudgetError, ConfigError, StateError, from_native
 from ._forced import forced_clock, forced_policy
-from ._handle import Handle, attached_modules
+from ._handle import Handle
+from ._installed import attached_modules
 from ._layers import Selector, find_layers
+from ._newcomers import Newcomers
 from ._refusals import check_layers, check_model
 
 _log = logging.getLogger("pudica")
@@ -93,6 +95,11 @@ def _check_free(model: nn.Module) -> None:
         handle.detach()
 
 
+def _newcomers(model: nn.Module, chosen: list[nn.Module], layers: object) -> Newcomers | None:
+    """Layers that were named one by one, or that a function picks, are those and no others."""
+    return Newcomers(model, chosen) if layers is None or isinstance(layers, (str, type)) else None
+
+
 def attach(
     model: nn.Module,
     budget: Budget | None = None,
@@ -157,7 +164,7 @@ def attach(
         "policy": forced_policy() if policy is None else policy,
         "clock": forced_clock(),
     }
-    handle = Handle(model, chosen, settings)
+    handle = Handle(model, chosen, settings, _newcomers(model, chosen, layers))
     try:
         handle._load_state_file(str(configured.get("state_file", "")))
     except (OSError, StateError) as error:

@@ -22,7 +22,8 @@ from torch import nn
 
 from . import attach
 from ._errors import AttachError, PudicaError
-from ._handle import Handle, attached_modules
+from ._handle import Handle
+from ._installed import attached_modules
 from ._hooks import _Hook
 from ._layers import find_layers
 from ._session import Session

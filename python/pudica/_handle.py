@@ -14,24 +14,20 @@ from torch import nn
 from . import _native, _optimizers, _rerun, _turns, _undoing
 from ._arguments import Template, take_apart, tensors_in
 from ._budget import Budget, resolve
-from ._checkpointing import Takeover, in_checkpoint, runs_again
+from ._checkpointing import in_checkpoint, runs_again
 from ._errors import AttachError, BudgetError, from_native
-from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
 from ._inert import InertHandle
+from ._installed import Installed
 from ._layer_words import LayerWords
-from ._messages import Messages
+from ._newcomers import Newcomers
 from ._parts import parts_of
 from ._resting import Rest
 from ._shape import ShapeReader
 
 _UNPLANNED = -1  # kind of a step whose shape says too little for a plan
 
-# Modules that carry the hooks of a handle.
-attached_modules: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]]
-attached_modules = weakref.WeakKeyDictionary()
 
-
-class Handle(Messages):
+class Handle(Installed):
     """One attached model. Made by attach().
 
     A context manager: leaving it detaches. Methods are for the thread that trains. None of them
@@ -43,10 +39,13 @@ class Handle(Messages):
     _automatic = False  # made by `pudica run`: gives way to the program's own attach()
 
     def __init__(
-        self, model: nn.Module, layers: list[nn.Module], settings: dict[str, Any]
+        self,
+        model: nn.Module,
+        layers: list[nn.Module],
+        settings: dict[str, Any],
+        newcomers: Newcomers | None = None,
     ) -> None:
         super().__init__()
-        self._layers = [weakref.ref(layer) for layer in layers]
         self._device = torch.device(settings["device"])
         self._fingerprint: str = settings["fingerprint"]
         self._words = LayerWords(layers)
@@ -60,16 +59,12 @@ class Handle(Messages):
         self._without_layers = False
         self._late: tuple[int, list[str], list[int]] | None = None  # of such a step
         self._came_to_a_layer = False
-        self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
         # Modules whose native layer is open: id, token of the call, and how far what its forward
         # changes is to be undone.
         self._open_layers: list[tuple[int, int, int]] = []
         self._latest = 0  # token of the layer call that began last
         self._forwards = _rerun.Forwards()
         self._called: set[int] = set()
-        self._hooks: list[Any] = []
-        self._places: list[Place] = []  # of the layers' hooks
-        self._guards = [Guard(self, layer) for layer in layers]
         self._state_file = ""
         self._attached = True
         parameters = [*model.parameters(), *model.buffers()]
@@ -77,8 +72,7 @@ class Handle(Messages):
             self._native = _native.Attachment(json.dumps(settings), parameters)
         except RuntimeError as error:
             raise from_native(error, AttachError) from None
-        self._parameter_ids = {id(p) for p in model.parameters()}
-        self._install(model, layers)
+        self._install(model, layers, newcomers)
         _optimizers.watch(self)
 
     # -- what users call ---------------------------------------------------------------------
@@ -104,15 +98,8 @@ class Handle(Messages):
         if not self._attached:
             return
         self._attached = False
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        self._places.clear()
-        self._take_guards()
         _optimizers.forget(self)
-        for module in [m for m, ref in attached_modules.items() if ref() is self]:
-            del attached_modules[module]
-        self._takeover.give_back()
+        self._uninstall()
         self._save_state_file()
         self._native.detach()
         _rerun.forget_dead()  # their modules may go
@@ -132,53 +119,11 @@ class Handle(Messages):
     def __repr__(self) -> str:
         if not self._attached:
             return "<pudica.Handle, detached>"
-        words = f"{len(self._layers)} layers, budget {self._budget_words()}"
+        words = f"{len(self.layers)} layers, budget {self._budget_words()}"
         policy = self.stats()["policy"]
         return f"<pudica.Handle: {words}{'' if policy == 'pudica' else f', policy {policy}'}>"
 
     # -- hooks -------------------------------------------------------------------------------
-
-    def _install(self, model: nn.Module, layers: list[nn.Module]) -> None:
-        inner = {id(layer) for layer in layers}
-        names = dict(model.named_modules(remove_duplicate=False))
-        ancestors: dict[int, nn.Module] = {}
-        for name, module in names.items():
-            if id(module) not in inner:
-                continue
-            parts = name.split(".")
-            above = [names[".".join(parts[:k])] for k in range(len(parts))]
-            for depth, outer in enumerate(above):
-                ancestors[id(outer)] = outer
-                self._outer.setdefault(id(outer), set()).update(id(m) for m in above[:depth])
-        for module in ancestors.values():
-            if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-                continue
-            self._hooks += [
-                module.register_forward_pre_hook(
-                    ForwardBegin(self), with_kwargs=True, prepend=True
-                ),
-                module.register_forward_hook(
-                    ForwardEnd(self), with_kwargs=True, always_call=True
-                ),
-            ]
-        for layer in layers:
-            begin = layer.register_forward_pre_hook(LayerBegin(self), with_kwargs=True)
-            end = layer.register_forward_hook(
-                LayerEnd(self), with_kwargs=True, prepend=True, always_call=True
-            )
-            self._hooks += [begin, end]
-            self._places += [Place(begin, last=True), Place(end, last=False)]
-            attached_modules[layer] = weakref.ref(self)
-        attached_modules[model] = weakref.ref(self)
-        self._takeover = Takeover([*layers, *ancestors.values()])
-        self._take_over_checkpointing()
-
-    def _take_over_checkpointing(self) -> None:
-        if self._takeover.take():
-            self._say_once(
-                "checkpointing",
-                "gradient checkpointing was on; pudica takes over, and gives it back at detach()",
-            )
 
     def _forward_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         opener = self._opener() if self._opener is not None else None
@@ -196,6 +141,7 @@ class Handle(Messages):
             return
         try:
             _rerun.undo_left()
+            self._welcome_newcomers()
             kind, names, values = self._read_shape(module, args, kwargs)
             self._forwards.begins(self._latest)
             self._words.forward_begins()
@@ -270,10 +216,6 @@ class Handle(Messages):
             kind, names, values = None, [], []
         # The budget holds all the same.
         return _UNPLANNED if kind is None else kind, names, values
-
-    def _take_guards(self) -> None:
-        for guard in self._guards:
-            guard.take()
 
     def _forward_ends(self, module: nn.Module, output: Any) -> None:
         if self._opener is None or self._opener() is not module:
@@ -391,10 +333,3 @@ class Handle(Messages):
             self._note(self._native.end_step())
         except Exception as error:  # noqa: BLE001
             self._failed("the end of a step", error)
-
-    def _owns(self, optimizer: torch.optim.Optimizer) -> bool:
-        return any(
-            id(parameter) in self._parameter_ids
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        )

@@ -120,6 +120,9 @@ class Guard:
                 handle._layer_broken_off()
             raise
 
+    def is_alive(self) -> bool:
+        return self._module() is not None
+
     def put(self) -> None:
         module = self._module()
         if module is not None:

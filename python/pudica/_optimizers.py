@@ -41,11 +41,19 @@ class StateWatch:
         return [tensor for entry in entries for tensor in tensors_in(entry)]
 
 
+def _trains(handle: Handle, optimizer: torch.optim.Optimizer) -> bool:
+    return any(
+        id(parameter) in handle._parameter_ids
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    )
+
+
 def _stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if torch._C._current_graph_task_id() != -1:
         return  # in a hook of the backward, parameter by parameter: the step has not ended
     for handle in list(_handles):
-        if handle._owns(optimizer):
+        if _trains(handle, optimizer):
             handle._optimizer_stepped(optimizer)
 
 

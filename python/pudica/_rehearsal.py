@@ -27,7 +27,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from . import _automatic
 from ._errors import PudicaError
 from ._flops import Flops
-from ._handle import Handle, attached_modules
+from ._handle import Handle
+from ._installed import attached_modules
 from ._hooks import _Hook
 from ._reads import Reads
 from ._search import Room, Search

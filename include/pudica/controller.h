@@ -23,6 +23,11 @@ enum class ControllerState : std::uint8_t { kLearning, kPlanning, kStandingDown 
 
 std::string to_string(ControllerState state);
 
+// What controllers of one model tell each other of forwards that share a backward. Not thread-safe;
+// outlives them by their shares.
+class WaitingForwards;
+std::shared_ptr<WaitingForwards> make_waiting_forwards();
+
 struct ControllerOptions {
   WarmupMode warmup_mode = WarmupMode::kRevocable;
   std::int64_t warmup_min_steps = 2;     // learning steps before the first plan, >= 1
@@ -39,6 +44,7 @@ struct ControllerOptions {
   PlannerOptions planner;
   PredictorOptions predictor;
   PlanCacheOptions cache;
+  std::shared_ptr<WaitingForwards> waiting;  // null: its own
 };
 
 // Counted over a controller's life.

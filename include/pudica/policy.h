@@ -129,7 +129,6 @@ struct SegmentTime {
   std::uint64_t step = 0;  // as its StepContext had it
 };
 
-// What a step did.
 // Of a device whose allocator caches (CUDA): the most that it had in blocks and reserved from the
 // device within a step, and what it could not have given back beyond the bytes in use.
 struct AllocatorPeaks {
@@ -140,6 +139,15 @@ struct AllocatorPeaks {
   bool operator==(const AllocatorPeaks&) const = default;
 };
 
+// A recorded forward that waited, and what the backward that came for it showed of its own layers.
+struct WaitedForward {
+  StepContext context;  // of the step that ended with its forward
+  PlanPtr plan;
+  std::vector<ForwardTime> forwards;
+  std::vector<SegmentObservation> segments;
+};
+
+// What a step did.
 struct StepOutcome {
   StepContext context;
   PlanPtr plan;
@@ -155,8 +163,14 @@ struct StepOutcome {
   // Its backward is still to come, with that of forwards behind it: it was no more than its
   // forward.
   bool waits = false;
+  // Whether it is what its plan was to be for.
+  [[nodiscard]] bool took_its_course() const {
+    return waits == (context.following_forwards > 0) && !other_layers && !repeated_backward;
+  }
   // Empty unless recorded. Seconds that are not known yet are 0: learn_times() tells them.
   std::vector<SegmentObservation> segments;
+  // Of forwards before it, oldest first, where both they and this step were recorded.
+  std::vector<WaitedForward> waited;
   std::vector<RecomputeTime> recomputes;  // empty where recorded: segments have them
   std::int64_t layer_calls = 0;
   std::int64_t recomputed_layers = 0;  // layer calls run again, by plan or after a revocation

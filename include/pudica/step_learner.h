@@ -26,6 +26,9 @@ struct CostsRequest {
   std::uint8_t step_kind = 0;  // that the structure is of
   bool gradients_present = false;
   bool casts_present = false;  // StepContext
+  // Others follow it before its backward. Where no step of its kind ever had one alone, its head is
+  // what comes until the next one begins.
+  bool waits = false;
   std::int64_t returning_bytes = 0;
   std::int64_t state_bytes = 0;      // that the optimizer will make in its first step
   std::span<const Mode::Kind> menu;  // kinds on offer, as is_on_menu() reads it
@@ -67,8 +70,10 @@ class StepLearner {
   StepLearner(StepLearner&& other) noexcept;
   StepLearner& operator=(StepLearner&& other) noexcept;
 
-  // Judges what the optimizer of the step before took by the base bytes that this one begins with.
-  void settle(const StepContext& next);
+  // Judges what the optimizer of the step before took by the base bytes that this one begins with;
+  // `first_base_bytes`: those of the first forward that shares its backward, this one or before.
+  // nullopt: as far as this learner was told of that one.
+  void settle(const StepContext& next, std::optional<Bytes> first_base_bytes = std::nullopt);
   // Learns a recorded step. `forget_above`: segments that deviate by more than this share are
   // forgotten first (drift); 0: none.
   ObserveReport observe(const StepOutcome& outcome, double forget_above = 0);

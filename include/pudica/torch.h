@@ -144,11 +144,14 @@ struct StepReport {
   // Its backward went through the layers more than once (losses on one graph one after the other,
   // the gradient of a gradient): what it needed says nothing of the plan.
   bool repeated_backward = false;
+  // It was planned as a forward that others follow before its backward, and that came with it; or
+  // the other way round.
+  bool other_course = false;
   std::int64_t plan_ns = 0;  // time spent in begin_step of the policy
 
   // nullopt: none was predicted, or not for what the step did.
   [[nodiscard]] std::optional<Bytes> predicted_peak() const {
-    const bool other = other_layers || repeated_backward;
+    const bool other = other_layers || repeated_backward || other_course;
     if (!plan || !plan->predicts_peak() || other) return std::nullopt;
     return plan->predicted_peak(ran_free);
   }

@@ -148,13 +148,15 @@ std::vector<SegmentKey> SegmentStore::empty_gaps(const StepOutcome& outcome) con
   return empty;
 }
 
-void SegmentStore::settle(const StepContext& next) {
+void SegmentStore::settle(const StepContext& next, std::optional<Bytes> first_base_bytes) {
   accumulates_ = accumulates_ || next.gradients_present;
-  if (next.waiting_forwards == 0) own_base_bytes_ = next.base_bytes;
+  const bool is_first = next.waiting_forwards == 0;
+  const Bytes begun = is_first ? next.base_bytes : first_base_bytes.value_or(next.base_bytes);
+  if (is_first || first_base_bytes) own_base_bytes_ = begun;
   if (!pending_optimizer_) return;
   const PendingOptimizer pending = *std::exchange(pending_optimizer_, std::nullopt);
   const std::int64_t peak = pending.sample.peak_bytes;
-  std::int64_t left = (next.base_bytes - pending.context.base_bytes).count();
+  std::int64_t left = (begun - pending.context.base_bytes).count();
   // By then the casts are gone, which hides what was left; the sample itself ends before.
   if (pending.context.casts_present) left = std::max(left, pending.sample.net_bytes);
   if (left > 0 && left >= peak / 4 && skipped_optimizers_ < kMaxSkippedOptimizers) {

@@ -83,7 +83,7 @@ class SegmentStore {
   // Judges the optimizer's last sample by the base bytes of the step after it. Kept out are a step
   // that left bytes behind (the first one makes the optimizer's state, once) and, under
   // accumulation, a micro-step in which the optimizer did not run.
-  void settle(const StepContext& next);
+  void settle(const StepContext& next, std::optional<Bytes> first_base_bytes = std::nullopt);
 
   // nullopt: nothing is known.
   [[nodiscard]] std::optional<StoredEstimate> predict(const SegmentKey& segment,

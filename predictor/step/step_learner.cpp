@@ -19,7 +19,9 @@ StepLearner::~StepLearner() = default;
 StepLearner::StepLearner(StepLearner&& other) noexcept = default;
 StepLearner& StepLearner::operator=(StepLearner&& other) noexcept = default;
 
-void StepLearner::settle(const StepContext& next) { store_->settle(next); }
+void StepLearner::settle(const StepContext& next, std::optional<Bytes> first_base_bytes) {
+  store_->settle(next, first_base_bytes);
+}
 
 ObserveReport StepLearner::observe(const StepOutcome& outcome, double forget_above) {
   return store_->observe(outcome, forget_above);

@@ -142,8 +142,12 @@ class Builder {
 
   Result<void> add_head() {
     bool as_asked = true;
-    const auto head = step_segment(SegmentKind::kHead, as_asked);
+    auto head = step_segment(SegmentKind::kHead, as_asked);
     SegmentKey key{SegmentKind::kHead, 0, Mode::keep(), 0};
+    if (!head && request_.waits) {
+      head = store_.predict_with_unread(as_known(SegmentKey::until_next()), request_.shape);
+      if (head) use(head->estimate.identified, head->fit);
+    }
     if (!head) return Error{ErrorCode::kUnavailable, "not measured yet: " + to_string(key)};
     const SegmentEstimate& estimate = head->estimate;
     model_.point.head_net_bytes = estimate.net_bytes;

@@ -7,7 +7,10 @@
 
 namespace pudica::python {
 
-Controllers::Controllers(ControllerOptions options) : options_(std::move(options)) { select(0); }
+Controllers::Controllers(ControllerOptions options) : options_(std::move(options)) {
+  options_.waiting = make_waiting_forwards();
+  select(0);
+}
 
 void Controllers::select(std::int64_t kind) {
   unplanned_ = kind < 0;

@@ -33,9 +33,12 @@ ControllerImpl::ControllerImpl(const ControllerOptions& options)
       kinds_([this](std::uint8_t number) { return make_kind(number); }),
       kind_(&kinds_[0]),
       told_(kind_),
-      room_(options.margin_revocation_rate) {
+      room_(options.margin_revocation_rate),
+      waiting_(options.waiting ? options.waiting : make_waiting_forwards()) {
   phase_.reason = "no step was seen yet";
 }
+
+ControllerImpl::~ControllerImpl() { waiting_->forget(this); }
 
 std::unique_ptr<StepKind> ControllerImpl::make_kind(std::uint8_t number) const {
   return std::make_unique<StepKind>(number, PlanStore(options_.cache, options_.ample_fraction),
@@ -91,10 +94,10 @@ void ControllerImpl::begin_context(const StepContext& given) {
   room_.told(context.budget_bytes);
   context.budget_bytes = room_.budget();
   base_.begin_step(context, step_);
-  waiting_.begin(context);
+  waiting_->begin(context);
   if (claims_.begin_step()) room_.margin.reset();  // the errors of another process
   const std::uint64_t version = learner_.version();
-  learner_.settle(context);
+  learner_.settle(context, waiting_->first_base_bytes());
   if (learner_.version() != version) predictions_changed(step_ - 1);
   settle_room();
 }
@@ -103,7 +106,7 @@ StepDecision ControllerImpl::decide(const StepContext& given) {
   if (broken_) return fallback_step(given);
   StepContext context = given;
   context.budget_bytes = room_.budget();
-  waiting_.plan_no_more();
+  waiting_->plan_no_more();
   const bool plans = !kind_->relearning && !kind_->repeated_backwards.are_usual();
   if (plans && !context.shares_backward()) {
     if (const CachedPlan* entry = kind_->plans.find(context, step_)) {
@@ -265,6 +268,7 @@ Result<StepModel> ControllerImpl::model_of(const StepKind& kind, const StepConte
   request.step_kind = kind.number;
   request.gradients_present = context.gradients_present;
   request.casts_present = context.casts_present;
+  request.waits = context.following_forwards > 0 || is_followed(kind);
   request.returning_bytes = context.returning_bytes.count();
   request.state_bytes = base_.coming_state().count();
   request.menu = options_.menu;

@@ -32,9 +32,12 @@ bool tells_little(Bytes point, Bytes upper);
 // (controller_structure.cpp), learning from outcomes (controller_outcome.cpp), what a restored
 // state is worth (controller_claims.cpp), and reports and state (controller_report.cpp). Not
 // thread-safe: one owner thread.
-class ControllerImpl final : public Controller {
+class ControllerImpl final : public Controller, public ForwardOwner {
  public:
   explicit ControllerImpl(const ControllerOptions& options);
+  ~ControllerImpl() override;
+  ControllerImpl(const ControllerImpl&) = delete;
+  ControllerImpl& operator=(const ControllerImpl&) = delete;
 
   [[nodiscard]] std::string name() const override { return "pudica"; }
   void on_structure(const StepStructure& told) override;
@@ -52,6 +55,10 @@ class ControllerImpl final : public Controller {
   [[nodiscard]] Result<StepCosts> costs(const StepContext& context) const override;
   [[nodiscard]] std::string serialize(const std::string& fingerprint) const override;
   Result<void> restore(const std::string& text, const std::string& fingerprint) override;
+
+  [[nodiscard]] Result<StepModel> model_at(std::uint8_t kind,
+                                           const StepContext& context) const override;
+  void learn_waited(std::uint8_t kind, const WaitedForward& waited) override;
 
  private:
   Result<ShapeEstimate> estimated(const ShapeKey& shape, Bytes budget_bytes) const;
@@ -79,8 +86,14 @@ class ControllerImpl final : public Controller {
   StepDecision try_claims(BuiltPlan built, const StepModel& model, const StepContext& context,
                           bool certain);
   StepDecision plan_shared(const StepContext& context, const StepModel& model);
-  [[nodiscard]] StepModel model_of_all(const StepContext& context, const StepModel& model) const;
-  void predict_shared(const StepContext& context, const StepModel& model, BuiltPlan& built);
+  // Forwards that share a backward (controller_shared.cpp): what follows, in turn; empty where
+  // something of it is not known.
+  std::vector<StepModel> models_behind(const StepContext& context);
+  void predict_shared(const StepContext& context, const StepModel& model,
+                      const LayerClasses& behind, BuiltPlan& built);
+  [[nodiscard]] bool shows_others(const StepContext& context) const;
+  [[nodiscard]] bool is_followed(const StepKind& kind) const;
+  void take_waited(const StepOutcome& outcome);
   bool wants_record(const StepContext& context, const StepModel& model, bool certain);
   bool may_teach(const StepContext& context, const StepModel& model, const Plan& plan);
   void measure_in(Plan& plan, Bytes most, const std::vector<MenuLesson>& lessons);
@@ -120,7 +133,7 @@ class ControllerImpl final : public Controller {
   bool is_passing();
   void set_first_apart(StepStructure& structure) const;
   void learn_first_apart(const StepOutcome& outcome);
-  [[nodiscard]] StepOutcome placed(StepOutcome outcome) const;
+  [[nodiscard]] StepOutcome placed(StepOutcome outcome, const StepKind& kind) const;
   // Layers that come and go from step to step: which ones this step runs is not known before.
   [[nodiscard]] bool is_restless() const;
   StepDecision reissued(StepDecision decision, const std::string& why,
@@ -181,7 +194,7 @@ class ControllerImpl final : public Controller {
   Claims claims_;
   Room room_;
   BaseBytes base_;
-  WaitingForwards waiting_;
+  std::shared_ptr<WaitingForwards> waiting_;
   Phase phase_;
   ControllerCounters counters_;
   std::uint64_t step_ = 0;

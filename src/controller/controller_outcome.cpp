@@ -51,11 +51,9 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   kinds_.ran(*kind_, shape, step_);
   std::optional<double> peak_error;
   if (outcome.rested) kind_->passing_steps = 0;  // it ran all of its kind's layers
-  // A forward whose backward did not come with it, where it was to, or the other way round.
-  const bool other = outcome.waits != (outcome.context.following_forwards > 0);
   if ((!outcome.rested && is_passing()) || kind_->number != planned_kind_) {
     pending_ = {};
-  } else if ((other || outcome.other_layers || outcome.repeated_backward) && pending_.planned) {
+  } else if (!outcome.took_its_course() && pending_.planned) {
     pending_ = {};
   } else {
     peak_error = judge(outcome);
@@ -64,9 +62,10 @@ void ControllerImpl::take_outcome(const StepOutcome& outcome) {
   if (outcome.plan && (shares || !outcome.plan->predicts_peak())) note_unjudged(outcome);
   if (outcome.plan) note_lost(*outcome.plan);
   kind_->repeated_backwards.note(outcome.repeated_backward);
+  take_waited(outcome);
   learn_first_apart(outcome);
   std::optional<StepOutcome> as_known;
-  if (!outcome.segments.empty()) as_known = placed(outcome);
+  if (!outcome.segments.empty()) as_known = placed(outcome, *kind_);
   const StepOutcome& known = as_known ? *as_known : outcome;
   if (!agrees_with_claims(known, peak_error)) return;
   if (!known.segments.empty()) {

@@ -216,6 +216,7 @@ Result<void> ControllerImpl::take_state_body(const std::string& body) {
       structures[i].layers = std::move(header.kinds[i].layers);
     }
     kinds_.restore(std::move(structures));
+    waiting_->forget(this);
     for (const auto& kind : kinds_) kind->recorded_steps = header.kinds[kind->number].recorded;
     kind_ = told_ = &kinds_[0];
     first_apart_.clear();

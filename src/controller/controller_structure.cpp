@@ -80,7 +80,10 @@ StepKind& ControllerImpl::kind_of(const StepStructure& structure) {
 StepKind& ControllerImpl::fresh_kind() {
   bool given_up = false;
   StepKind& kind = kinds_.fresh(*told_, given_up);
-  if (given_up) learner_.forget_kind(kind.number);
+  if (given_up) {
+    learner_.forget_kind(kind.number);
+    waiting_->forget(ForwardKind{this, kind.number});
+  }
   return kind;
 }
 
@@ -92,6 +95,7 @@ void ControllerImpl::forget_kinds() {
   StepStructure known = kinds_[0].structure;
   known.class_names = told_->structure.class_names;
   kinds_.restore({std::move(known)});
+  waiting_->forget(this);
   first_apart_.clear();
   kind_ = told_ = &kinds_[0];
 }
@@ -197,21 +201,21 @@ bool ControllerImpl::is_passing() {
 }
 
 // The step as its kind knows it: its segments by the places of its layers in the structure.
-StepOutcome ControllerImpl::placed(StepOutcome outcome) const {
+StepOutcome ControllerImpl::placed(StepOutcome outcome, const StepKind& kind) const {
   for (SegmentObservation& item : outcome.segments) {
-    item.key = item.key.in_kind(kind_->number);
+    item.key = item.key.in_kind(kind.number);
     const bool first = item.layer == 0 && !item.key.is_of_kind();
     if (first && first_apart_.contains(item.key.layer_class)) {
       item.key.variant |= SegmentKey::kFirstOfClass;
     }
   }
-  if (!kind_->passing || kind_->passing->layers.size() >= kind_->structure.layers.size()) {
+  if (!kind.passing || kind.passing->layers.size() >= kind.structure.layers.size()) {
     return outcome;
   }
   const std::vector<std::size_t> places =
-      places_in(order_of(kind_->structure), order_of(*kind_->passing));
+      places_in(order_of(kind.structure), order_of(*kind.passing));
   const auto place = [&](std::size_t call) {
-    return call < places.size() ? places[call] : kind_->structure.layers.size();
+    return call < places.size() ? places[call] : kind.structure.layers.size();
   };
   for (SegmentObservation& item : outcome.segments) {
     if (item.layer >= 0) {
@@ -222,7 +226,7 @@ StepOutcome ControllerImpl::placed(StepOutcome outcome) const {
     if (item.key.kind == SegmentKind::kGap || epilogue) {
       const std::size_t at = place(item.key.place());
       item.key.layer_class = static_cast<std::uint16_t>(at);
-      item.key = item.key.in_kind(kind_->number);
+      item.key = item.key.in_kind(kind.number);
     }
   }
   return outcome;

@@ -4,29 +4,63 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "pudica/peak_model.h"
 #include "pudica/plan_builder.h"
+#include "pudica/policy.h"
+#include "pudica/result.h"
 #include "pudica/step_costs.h"
+#include "pudica/step_learner.h"
 
 namespace pudica {
 
-// As the backward of a forward finds them that was reached by way of another one's: parameters have
-// their gradients then.
-StepCosts without_new_gradients(StepCosts costs);
+using LayerClasses = std::set<std::uint16_t>;
+LayerClasses classes_of(const StepCosts& costs);
 
-// The costs of a step whose forward is followed by `count` others before one backward, as one
-// chain. Parameter gradients appear in the backward of the last forward, which runs first.
-StepCosts followed(const StepCosts& first, const StepCosts& following, std::size_t count);
-StepModel followed(const StepModel& first, const StepModel& following, std::size_t count);
+// As the backward of a forward finds them that was reached by way of others', which ran layers of
+// these classes: their parameters have their gradients then.
+StepCosts without_new_gradients(StepCosts costs, const LayerClasses& classes);
+
+// The costs of forwards that follow each other before one backward, as one chain. Parameter
+// gradients appear in the backward of the last forward that runs their layers: it comes first.
+StepCosts followed(std::span<const StepCosts> forwards);
+StepModel followed(const std::vector<StepModel>& forwards);
 
 // The part of a plan of such a chain that is the first forward's: its layers' modes. No peak
 // is predicted. Under a budget every kept layer can be revoked.
 void take_first(BuiltPlan& built, const StepCosts& costs, const StepContext& context);
 
+// Who plans forwards of some kinds, by numbers of its own.
+class ForwardOwner {
+ public:
+  virtual ~ForwardOwner() = default;
+  // Errors: kUnavailable.
+  [[nodiscard]] virtual Result<StepModel> model_at(std::uint8_t kind,
+                                                   const StepContext& context) const = 0;
+  // A later forward's backward went on to one of this kind.
+  virtual void learn_waited(std::uint8_t kind, const WaitedForward& waited) = 0;
+};
+
+struct ForwardKind {
+  ForwardOwner* owner = nullptr;
+  std::uint8_t number = 0;
+
+  bool operator==(const ForwardKind&) const = default;
+};
+
+// Its shape is not known before it comes: the latest one's.
+struct Follower {
+  ForwardKind kind;
+  ShapeKey shape;
+};
+
 // The forwards whose backward is to come in the step under way, or in one behind it: what that will
-// need once it has come to them. Not thread-safe.
+// need once it has come to them. Controllers of one model (each call with other arguments has its
+// own) have one in common. Not thread-safe.
 class WaitingForwards {
  public:
   // A step begins.
@@ -42,6 +76,22 @@ class WaitingForwards {
   [[nodiscard]] std::optional<Bytes> peak(std::int64_t live_behind_backward) const;
   // The latest forward that followed another one found weights cast.
   [[nodiscard]] bool find_casts() const { return find_casts_; }
+
+  // Forwards that ended and wait, oldest first.
+  struct Ran {
+    std::uint64_t step = 0;  // as their StepContext had it
+    ForwardKind kind;
+    bool recorded = false;
+  };
+  // A forward ended: what it followed was followed by it. `waits`: its backward is to come.
+  void ended(const Ran& forward, const StepContext& context, bool waits);
+  [[nodiscard]] const std::vector<Ran>& ran() const { return ran_; }
+  // By what the latest forward of this kind was followed, of another one; null: by nothing, or its
+  // backward came with it.
+  [[nodiscard]] const Follower* follower(const ForwardKind& kind) const;
+  // All that is known of a kind, or of all of an owner.
+  void forget(const ForwardKind& kind);
+  void forget(const ForwardOwner* owner);
   // The base bytes of the first of them, or of the step under way.
   [[nodiscard]] Bytes first_base_bytes() const { return first_base_bytes_; }
 
@@ -54,6 +104,8 @@ class WaitingForwards {
   };
   std::vector<Forward> forwards_;
   std::optional<Forward> latest_;
+  std::vector<Ran> ran_;
+  std::vector<std::pair<ForwardKind, Follower>> followers_;
   Bytes first_base_bytes_{0};
   bool find_casts_ = false;
   bool known_ = true;

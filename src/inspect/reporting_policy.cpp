@@ -96,6 +96,7 @@ void ReportingPolicy::end_step(const StepOutcome& outcome) {
   bare.revocations = outcome.revocations;
   bare.overrun = outcome.overrun;
   bare.ran_free = outcome.ran_free;
+  bare.waits = outcome.waits;
   bare.other_layers = outcome.other_layers;
   bare.repeated_backward = outcome.repeated_backward;
   bare.host_peak_bytes = outcome.host_peak_bytes;

@@ -34,8 +34,7 @@ StepRecord make_step_record(std::string run, std::uint64_t step, const StepOutco
   if (outcome.plan) {
     record.plan_id = outcome.plan->id;
     record.modes = outcome.plan->modes;
-    const bool other = outcome.other_layers || outcome.repeated_backward;
-    if (outcome.plan->predicts_peak() && !other) {
+    if (outcome.plan->predicts_peak() && outcome.took_its_course()) {
       record.predicted_bytes = outcome.plan->predicted_peak(outcome.ran_free);
     }
   }

@@ -150,6 +150,19 @@ std::vector<const void*> OutputWatch::places(std::int32_t layer) const {
   return places;
 }
 
+std::vector<const void*> OutputWatch::live_places() const {
+  std::vector<const void*> places;
+  const auto note = [&places](const Watched& one) {
+    if (one.data == nullptr || one.storage.expired()) return;
+    if (std::ranges::find(places, one.data) == places.end()) places.push_back(one.data);
+  };
+  for (const auto& [number, layer] : layers_) {
+    for (const Watched& output : layer.outputs) note(output);
+    for (const Watched& input : layer.inputs) note(input);
+  }
+  return places;
+}
+
 std::int64_t OutputWatch::left_bytes(std::int32_t layer) const {
   const auto found = layers_.find(layer);
   return found == layers_.end() ? 0 : found->second.left_bytes;

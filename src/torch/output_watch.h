@@ -47,6 +47,10 @@ class OutputWatch {
   [[nodiscard]] std::vector<const void*> unread(std::int32_t layer) const;
   // Of what the layer made: where to watch for its end.
   [[nodiscard]] std::vector<const void*> places(std::int32_t layer) const;
+  // Where memory lies that layers made or read and that is still there: what the backward is to
+  // free.
+  [[nodiscard]] std::vector<const void*> live_places() const;
+  [[nodiscard]] bool empty() const { return layers_.empty(); }
   // Where the memory is of what two layers in a row read and no layer made (a mask, tables of
   // positions): the last of them to read it in the backward lets it go, as no other layer does.
   [[nodiscard]] const std::vector<const void*>& shared() const { return shared_; }

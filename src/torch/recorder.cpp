@@ -75,9 +75,9 @@ bool Recorder::was_made_by(std::int32_t layer, const void* data) const {
   return false;
 }
 
-void Recorder::mark(MarkKind kind, std::int32_t layer) {
+void Recorder::mark(MarkKind kind, std::int32_t layer, std::int32_t steps_before) {
   const std::lock_guard lock(mutex_);
-  marks_.push_back({kind, layer, count_.load(), timer_.now()});
+  marks_.push_back({kind, layer, count_.load(), timer_.now(), steps_before});
 }
 
 void Recorder::set_timer(WorkTimer timer) {

@@ -32,6 +32,7 @@ struct Mark {
   std::int32_t layer = -1;
   std::int64_t event = 0;  // events recorded before it
   WorkInstant time;
+  std::int32_t steps_before = 0;  // > 0: of a forward that waited for the backward of this step's
 };
 
 // Filled by whatever thread allocates; read by the training thread after the step. Events beyond
@@ -65,7 +66,7 @@ class Recorder {
   // Whether what lies at `data` now was allocated between the marks of that layer's forward; the
   // training thread, of what it allocated itself.
   [[nodiscard]] bool was_made_by(std::int32_t layer, const void* data) const;
-  void mark(MarkKind kind, std::int32_t layer);
+  void mark(MarkKind kind, std::int32_t layer, std::int32_t steps_before = 0);
   // What the user held of the step before is freed; the first call after clear() counts. Lock-free.
   void forward_returned() {
     std::int64_t none = kNone;

@@ -157,6 +157,7 @@ void Session::open_step(const ShapeKey& shape, bool at_layer) {
   const auto at_forward = std::exchange(in_use_at_forward_, std::nullopt);
   if (at_layer && at_forward) in_use_before_ = *at_forward;
   if (host_) host_->pool().reset_peak();
+  if (shared_backward_.waiting() == 0) waiting_.clear();
   meter_.begin_forward(shared_backward_.waiting() > 0);
   revocations_before_ = registry_->revocations();
   overruns_before_ = meter_.overruns();
@@ -307,7 +308,7 @@ StepReport Session::end_step() {
   if (share_) share_->release(claim_);
   cut_short_.note(claim_->load());
   call_failed_ = call_failed_ || is_cut_short();
-  const bool waits = shared_backward_.own_waits();
+  const bool waits = !call_failed_ && shared_backward_.own_waits();
   report.step = step_;
   report.shape = context_.shape;
   report.plan = decision_.plan;
@@ -327,6 +328,7 @@ StepReport Session::end_step() {
   report.recorded = decision_.record;
   report.other_layers = called_others_;
   report.repeated_backward = shared_backward_.is_repeated() || state_->backward_repeated();
+  report.other_course = !call_failed_ && waits != (context_.following_forwards > 0);
   report.plan_ns = plan_ns_;
   learn_times();
   if (!policy_failed_) {
@@ -348,6 +350,7 @@ StepReport Session::end_step() {
                                  context_.waiting_forwards > 0, waits, context_.casts_present});
         outcome.segments = std::move(profile.observations);
         late_times_.add(context_, std::move(profile.late));
+        tell_waiting(waits, calls, outcome);
       } else if (!decision_.record) {
         outcome.recomputes = std::move(times.recomputes);
         late_times_.add(context_, std::move(times.late));

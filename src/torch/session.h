@@ -32,112 +32,10 @@
 #include "torch/shared_backward.h"
 #include "torch/size_groups.h"
 #include "torch/step_profile.h"
+#include "torch/step_state.h"
 #include "torch/work_clock.h"
 
 namespace pudica::hooks {
-
-// What frames and gradient hooks write during a step; shared with them, so that it outlives the
-// session. Thread-safe.
-class StepState final : public FrameObserver, public std::enable_shared_from_this<StepState> {
- public:
-  void before_recompute(std::int32_t layer) noexcept override;
-  void after_recompute(std::int32_t layer) noexcept override;
-  void recovered(std::int32_t layer, const WorkTime& time) noexcept override;
-  void revoked(std::int32_t layer) noexcept override;
-  void recompute_deviated(std::int32_t layer, std::uint16_t layer_class,
-                          const std::string& what) noexcept override;
-  void trial_passed(std::uint16_t layer_class, const BufferPlaces& changed,
-                    bool keeps_state) noexcept override;
-  void trial_due(std::uint16_t layer_class, const BufferPlaces& changed) noexcept override;
-
-  // Before a recompute, as much room is made in `registry` as the plan foresees.
-  explicit StepState(std::shared_ptr<Registry> registry)
-      : recorder_(kEventCapacity), registry_(std::move(registry)) {}
-
-  // Starts counting a new step; marks go to the recorder only if `recording`, and read `timer`, as
-  // recomputes do. The backward of the last `waiting` steps is still to come: their layers are
-  // numbered below `first_layer`.
-  struct Begin {
-    bool recording = false;
-    PlanPtr plan;
-    WorkTimer timer;
-    std::uint64_t waiting = 0;
-    std::int32_t first_layer = 0;
-  };
-  void begin(std::uint64_t step, Begin with);
-  // What the step turned out to be: from its first layer on.
-  void settle(PlanPtr plan, bool recording, WorkTimer timer);
-  void mark(MarkKind kind, std::int32_t layer);
-  // What a layer is given and what it makes, in a recorded step.
-  void called(std::int32_t layer, const std::vector<at::Tensor>& inputs, at::Device device);
-  void made(std::int32_t layer, const std::vector<at::Tensor>& outputs, at::Device device);
-  // When that was freed.
-  [[nodiscard]] OutputWatch outputs() const;
-  // Events that freed what the layer made and the next one did not read.
-  [[nodiscard]] std::vector<std::int64_t> unread_frees(std::int32_t layer) const;
-  // From a gradient hook of the step `step`, on whatever thread runs the backward.
-  void border(std::uint64_t step, MarkKind kind, std::int32_t layer);
-  // Likewise, where the backward of all that the step's forward made is over.
-  void hands_over(std::uint64_t step);
-  void end();
-  // In this step a call has another place in the plan than in the step.
-  void placed(std::int32_t layer, std::size_t place);
-  // Of frames of this step: what frames call their layer, from its place in the step.
-  [[nodiscard]] std::int32_t frame_layer(std::size_t ordinal) const {
-    return first_layer_.load() + static_cast<std::int32_t>(ordinal);
-  }
-
-  [[nodiscard]] bool is_quarantined(std::uint16_t layer_class) const;
-  // A call of the class was run again and reproduced itself; where it keeps state, in two steps.
-  [[nodiscard]] bool is_proven(std::uint16_t layer_class) const;
-  [[nodiscard]] BufferHabit buffer_habit(std::uint16_t layer_class) const;
-  // In this step. Layers by their place in the step here, and in marks.
-  [[nodiscard]] bool was_revoked(std::int32_t layer) const;
-  [[nodiscard]] std::int64_t recomputes() const { return recomputes_.load(); }
-  // By tape or by running the layer again, in this step.
-  [[nodiscard]] WorkTime recovery(std::int32_t layer) const;
-  [[nodiscard]] bool backward_repeated() const { return backward_repeated_.load(); }
-  Recorder& recorder() { return recorder_; }
-
- private:
-  static constexpr std::size_t kEventCapacity = std::size_t{1} << 18U;
-
-  [[nodiscard]] bool is_first_border(MarkKind kind, std::int32_t layer);
-  void end_layer();
-
-  Recorder recorder_;
-  std::shared_ptr<Registry> registry_;
-  PlanPtr plan_;  // guarded by mutex_
-  std::atomic<bool> recording_{false};
-  std::atomic<std::uint64_t> step_{0};
-  std::atomic<std::uint64_t> oldest_waiting_{0};  // step; this one where none waits
-  std::atomic<std::int32_t> first_layer_{0};
-  std::atomic<std::int64_t> recomputes_{0};
-  std::atomic<bool> backward_begun_{false};
-  std::atomic<bool> backward_ended_{false};
-  std::atomic<bool> handed_over_{false};
-  std::atomic<bool> backward_repeated_{false};
-  mutable std::mutex mutex_;
-  std::set<std::pair<MarkKind, std::int32_t>> borders_;  // of this step; guarded by mutex_
-  std::int32_t latest_border_ = -1;                      // a layer's; guarded by mutex_
-  OutputWatch outputs_;                                  // guarded by mutex_
-  // What a layer made, by where it is: the recorder's watch. Guarded by mutex_.
-  std::map<std::pair<std::int32_t, const void*>, std::size_t> watches_;
-  std::set<std::uint16_t> quarantined_;  // guarded by mutex_
-  struct Proof {
-    int passes = 0;
-    std::uint64_t step = 0;  // of the latest
-    bool keeps_state = false;
-  };
-  std::map<std::uint16_t, Proof> proofs_;                   // by class; guarded by mutex_
-  std::map<std::uint16_t, BufferPlaces> changing_buffers_;  // likewise
-  std::set<std::int32_t> revoked_;                          // guarded by mutex_
-  WorkTimer timer_;                                         // guarded by mutex_
-  std::map<std::int32_t, WorkTime> recovery_;               // in this step; guarded by mutex_
-  std::map<std::int32_t, WorkInstant> recompute_began_;     // guarded by mutex_
-  std::map<std::int32_t, std::size_t> places_;              // guarded by mutex_
-  std::atomic<bool> any_quarantined_{false};
-};
 
 class Session final : public Handle {
  public:
@@ -263,6 +161,10 @@ class Session final : public Handle {
   // Of the step under way, whose structure is `structure`.
   [[nodiscard]] std::vector<std::int64_t> shared_frees() const;
   [[nodiscard]] std::vector<RecordedCall> recorded_calls(const StepStructure& structure) const;
+  // Of the step under way, which was recorded: it waits itself, or those before it are told.
+  void tell_waiting(bool waits, const std::vector<RecordedCall>& calls, StepOutcome& outcome);
+  void complete(const ForwardNotes& notes, RecordedStep& step) const;
+  [[nodiscard]] std::vector<WaitedForward> waited_forwards();
   [[nodiscard]] WorkTimer timer_of_step() const;
   [[nodiscard]] bool is_timed() const;
   void learn_times();
@@ -294,6 +196,12 @@ class Session final : public Handle {
   std::vector<double> class_forward_us_;
   std::vector<std::shared_ptr<ClassTapes>> class_tapes_;  // null: not for this policy or build
   std::map<std::uint16_t, std::shared_ptr<OffloadHabit>> offload_habits_;
+  struct Waiting {
+    std::uint64_t number = 0;  // the step's
+    WaitedForward forward;
+    RecordedStep step;
+  };
+  std::vector<Waiting> waiting_;  // recorded forwards, oldest first
   StepStructure structure_;
 
   // The step under way.

@@ -90,6 +90,7 @@ void Session::hook_handover(const std::vector<at::Tensor>& inputs,
 
 // The first of the tensors that comes, as the backward goes, is the border.
 void Session::hook(const std::vector<at::Tensor>& tensors, MarkKind kind, std::size_t ordinal) {
+  if (kind == MarkKind::kBorder && !tensors.empty()) state_->expects_border();
   for (const at::Tensor& tensor : tensors) {
     tensor.register_hook([state = state_, step = step_, kind,
                           layer = static_cast<std::int32_t>(ordinal)](const at::Tensor&) {

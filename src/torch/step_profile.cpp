@@ -7,18 +7,10 @@
 #include <utility>
 
 #include "torch/head_release.h"
+#include "torch/unread_outputs.h"
 
 namespace pudica::hooks {
 namespace {
-
-void set_sums(SegmentSample& sample) {
-  sample.net_bytes = 0;
-  sample.peak_bytes = 0;
-  for (const std::int64_t delta : sample.deltas) {
-    sample.net_bytes += delta;
-    sample.peak_bytes = std::max(sample.peak_bytes, sample.net_bytes);
-  }
-}
 
 struct Moved {  // into a segment, bytes at its begin and its end
   std::int64_t first = 0;
@@ -28,21 +20,32 @@ struct Moved {  // into a segment, bytes at its begin and its end
 // Reads marks in order and adds one observation a segment.
 class ProfileBuilder {
  public:
-  ProfileBuilder(const Recorder& recorder, const RecordedStep& step)
+  ProfileBuilder(const Recorder& recorder, const RecordedStep& step, std::int32_t steps_before = 0)
       : recorder_(recorder),
         step_(step),
         calls_(step.calls),
         marks_(recorder.marks()),
-        accumulating_(step.gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}) {}
+        accumulating_(step.gradients_present ? SegmentKey::kGradientsPresent : std::uint8_t{0}),
+        waited_(steps_before > 0) {
+    // One engine's pass is over for all.
+    std::erase_if(marks_, [&](const Mark& mark) {
+      return mark.steps_before != steps_before && mark.kind != MarkKind::kBackwardEnd;
+    });
+  }
 
   StepProfile build() {
-    if (recorder_.overflowed() || calls_.empty() || !forward()) return {};
-    if (step_.waits) {
+    if (recorder_.overflowed() || calls_.empty() || !(waited_ || forward())) return {};
+    if (step_.waits && !waited_) {
       add_until_next();
     } else {
       const std::size_t forward_only = observations_.size();
       if (!backward()) observations_.resize(forward_only);
     }
+    return profile();
+  }
+
+ private:
+  StepProfile profile() {
     StepProfile profile;
     for (std::size_t i = 0; i < observations_.size(); ++i) {
       const auto seconds = times_[i].seconds();
@@ -53,7 +56,6 @@ class ProfileBuilder {
     return profile;
   }
 
- private:
   const Mark* take(MarkKind kind, std::int32_t layer) {
     if (next_ >= marks_.size()) return nullptr;
     const Mark& mark = marks_[next_];
@@ -111,12 +113,6 @@ class ProfileBuilder {
     return {kind, call.layer_class, call.mode, call.variant};
   }
 
-  // Bytes that a layer made, that nobody reads, and that were freed before the head began.
-  struct Unread {
-    std::int64_t freed_at = 0;
-    std::int64_t bytes = 0;
-  };
-
   // Of a layer that was revoked the end of what it held is the revocation's.
   void note_unread(std::size_t i, const Mark& end) {
     if (calls_[i].disturbed) return;
@@ -164,29 +160,8 @@ class ProfileBuilder {
     tell_both_ways(std::span(unread_).first(known), begin, end);
   }
 
-  // For the segment added last: with what was made before it and was still there when it began, and
-  // as it would have been without.
   void tell_both_ways(std::span<const Unread> unread, const Mark& begin, const Mark& end) {
-    SegmentObservation& observation = observations_.back();
-    SegmentSample without = observation.behind_holder.value_or(observation.sample);
-    std::int64_t before = 0;
-    std::int64_t behind = 0;
-    for (const Unread& one : unread) {
-      if (one.freed_at < begin.event) continue;
-      before += one.bytes;
-      if (one.freed_at < end.event) {
-        without.deltas[static_cast<std::size_t>(one.freed_at - begin.event)] = 0;
-      } else {
-        behind += one.bytes;
-      }
-    }
-    if (before == 0) return;
-    set_sums(without);
-    std::vector<std::int64_t>& deltas = observation.sample.deltas;
-    deltas.insert(deltas.begin(), before);
-    if (behind != 0) deltas.push_back(-behind);
-    set_sums(observation.sample);
-    observation.behind_holder = std::move(without);
+    hooks::tell_both_ways(observations_.back(), unread, begin.event, end.event);
   }
 
   bool forward() {
@@ -245,7 +220,7 @@ class ProfileBuilder {
   void add_until_border(const Reading& at, std::size_t i, const Mark& next) {
     const std::int64_t held = -calls_[i].held_output_bytes;
     if (at.border == nullptr) {
-      if (calls_[i].joined) return;
+      if (calls_[i].joined || waited_) return;
       add_head(next, calls_[i]);
     } else if (at.input_border == nullptr) {
       if (finish_layer(at.lowest, *at.border, next, held)) {
@@ -280,6 +255,7 @@ class ProfileBuilder {
     if (input_border != nullptr && own_end != nullptr) {
       add(epilogue_key(0), -1, *input_border, *own_end, {behind, 0});
     }
+    if (waited_) return true;
     const Mark* step_end = take(MarkKind::kStepEnd, -1);
     if (step_end == nullptr) return false;
     const Moved moved{input_border != nullptr ? 0 : behind, 0};
@@ -381,6 +357,7 @@ class ProfileBuilder {
   const std::vector<RecordedCall>& calls_;
   std::vector<Mark> marks_;
   std::uint8_t accumulating_;
+  bool waited_;  // its forward was in an earlier step
   std::size_t next_ = 0;
   std::int64_t last_return_ = 0;  // events before the last layer's end
   std::int64_t head_end_ = 0;     // and before the mark behind it
@@ -395,6 +372,10 @@ class ProfileBuilder {
 
 StepProfile build_profile(const Recorder& recorder, const RecordedStep& step) {
   return ProfileBuilder(recorder, step).build();
+}
+
+StepProfile build_waited_profile(const Recorder& recorder, const WaitedStep& waited) {
+  return ProfileBuilder(recorder, waited.step, waited.steps_before).build();
 }
 
 }  // namespace pudica::hooks

@@ -51,6 +51,12 @@ struct RecordedStep {
   bool casts_present = false;    // StepContext
 };
 
+// A recorded forward that waited for its backward, which came in a later step.
+struct WaitedStep {
+  RecordedStep step;  // as its forward left it
+  std::int32_t steps_before = 0;
+};
+
 // The time of a segment that a device had not come to when its step ended.
 struct LateSegment {
   SegmentKey key;
@@ -77,5 +83,9 @@ struct StepProfile {
 // are given whenever the forward is complete; head, backward and the rest only if the borders came
 // in the order of a chain (last layer first). Empty if the recorder overflowed.
 StepProfile build_profile(const Recorder& recorder, const RecordedStep& step);
+
+// Of its layers' backward alone, and what lies between them: where its head is over does not show,
+// since the loss is that of all.
+StepProfile build_waited_profile(const Recorder& recorder, const WaitedStep& waited);
 
 }  // namespace pudica::hooks

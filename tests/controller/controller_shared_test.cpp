@@ -152,7 +152,8 @@ PairPeaks peaks_of(Harness& harness, const Pair& pair, Bytes budget) {
   const PlanPtr second = harness.controller->begin_step(last).plan;
   const StepCosts own = harness.model.true_costs(pair.second, false);
   const StepPeaks alone = step_peaks(own, choice_of(*second, own), second->joined);
-  const StepPeaks behind = step_peaks(without_new_gradients(costs), choice, first->joined);
+  const StepPeaks behind =
+      step_peaks(without_new_gradients(costs, classes_of(costs)), choice, first->joined);
   const Bytes others = end + Bytes(alone.live_behind_backward + behind.backward_bytes -
                                    behind.live_behind_forward - tail(pair.first));
   const Bytes optimizer =
@@ -261,8 +262,9 @@ TEST(ControllerShared, CastsAreReckonedOnceWhereTheOthersFindThem) {
   const StepCosts once = harness.model.true_costs(kShape, false);
   const std::vector<std::uint8_t> keep_both(2 * once.layers.size(), 0);
   const std::int64_t casts = kCasts * static_cast<std::int64_t>(once.layers.size());
-  const Bytes needed = harness.model.settled_base() +
-                       Bytes(step_peak_bytes(followed(once, once, 1), keep_both) + casts);
+  const Bytes needed =
+      harness.model.settled_base() +
+      Bytes(step_peak_bytes(followed(std::vector<StepCosts>{once, once}), keep_both) + casts);
   const Bytes budget = needed + Bytes(needed.count() / 50);
   PlanPtr first;
   for (const std::int64_t length : {96, 160, 224, 320, 384, 300, 260, 384}) {
@@ -276,11 +278,12 @@ TEST(ControllerShared, CastsAreReckonedOnceWhereTheOthersFindThem) {
 TEST(ControllerShared, TwoForwardsNeedWhatOneNeedsOnTopOfTheOther) {
   const SyntheticModel model{SyntheticSpec{}};
   const StepCosts once = model.true_costs(kShape, false);
-  const StepCosts twice = followed(once, once, 1);
+  const StepCosts twice = followed(std::vector<StepCosts>{once, once});
   ASSERT_EQ(twice.layers.size(), 2 * once.layers.size());
   const std::vector<std::uint8_t> keep(once.layers.size(), 0);
   const std::vector<std::uint8_t> keep_both(twice.layers.size(), 0);
-  EXPECT_EQ(step_peak_bytes(followed(once, once, 0), keep), step_peak_bytes(once, keep));
+  EXPECT_EQ(step_peak_bytes(followed(std::vector<StepCosts>{once}), keep),
+            step_peak_bytes(once, keep));
   EXPECT_EQ(step_peak_bytes(twice, keep_both),
             held_after_forward(once, keep) + step_peak_bytes(once, keep));
   EXPECT_DOUBLE_EQ(twice.step_seconds, 2 * once.step_seconds);

@@ -84,7 +84,7 @@ class Handle(Installed):
     @property
     def layers(self) -> list[nn.Module]:
         """The modules that plans are made of."""
-        return [layer for ref in self._layers if (layer := ref()) is not None]
+        return [layer for on in self._on_layers if (layer := on.layer()) is not None]
 
     def set_budget(self, budget: Budget) -> None:
         """A new budget, from the next step on. As attach()'s; raises BudgetError."""
@@ -145,8 +145,7 @@ class Handle(Installed):
             kind, names, values = self._read_shape(module, args, kwargs)
             self._forwards.begins(self._latest)
             self._words.forward_begins()
-            for place in self._places:
-                place.take()
+            self._hold_places()
             self._take_over_checkpointing()
             self._came_to_a_layer = False
             self._late = (kind, names, values)
@@ -154,8 +153,7 @@ class Handle(Installed):
                 self._begin_step(at_layer=False)
             self._opener = weakref.ref(module)
             self._thread = threading.get_ident()
-            for guard in self._guards:
-                guard.put()
+            self._put_guards()
         except Exception as error:  # noqa: BLE001  (the guest rule: training goes on)
             self._failed("the start of a forward", error)
 
@@ -237,7 +235,7 @@ class Handle(Installed):
         if not self._called and not self._compiled:
             self._say_once(
                 "uncalled",
-                f"none of the {len(self._layers)} layers was called through its hooks in a "
+                f"none of the {len(self.layers)} layers was called through its hooks in a "
                 "training forward (layer.forward(x) passes them by); nothing can be planned",
             )
 

@@ -38,6 +38,18 @@ def is_ours(hook: Any) -> bool:
     return isinstance(hook, _Hook)
 
 
+def take_copied_hooks(module: torch.nn.Module) -> None:
+    """Those that a copy of a module with hooks carries and that do nothing."""
+    inert = contextlib.nullcontext.__exit__
+    for kind, hooks in vars(module).items():
+        if kind not in ("_forward_hooks", "_forward_pre_hooks"):
+            continue
+        for number in [n for n, hook in hooks.items() if getattr(hook, "__func__", None) is inert]:
+            for of_kind, its in vars(module).items():
+                if of_kind.startswith(kind):  # with keywords, always called
+                    its.pop(number, None)
+
+
 class ForwardBegin(_Hook):
     """Before the forward of a module that the layers lie in."""
 
@@ -119,9 +131,6 @@ class Guard:
             if (handle := self._handle()) is not None:
                 handle._layer_broken_off()
             raise
-
-    def is_alive(self) -> bool:
-        return self._module() is not None
 
     def put(self) -> None:
         module = self._module()

@@ -2,8 +2,9 @@
 
 They run once, in the forward, where what they collect may still be under way; but those that
 changed what goes through the layer then are part of what it did, and run when it is run again.
-So are those that put a tensor on their module before its forward, which that will read
-(`weight_norm`, `spectral_norm`, `prune`, which make the weight anew each time).
+So are those that make a weight anew before each forward, of parameters that have its name
+(`weight_norm`, `spectral_norm`, `prune`). Whatever else a hook leaves on its module is no part of
+it: hooks that only look may count as well, or draw, and must not do so twice.
 """
 
 from __future__ import annotations
@@ -54,18 +55,29 @@ class _Watched:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = _versions(args)
-        tensors = _tensors_of(args[0]) if self.is_first else None
+        weights = _made_weights(args[0]) if self.is_first else {}
         result = self.hook(*args, **kwargs)
         changes = result is not None or _versions(args) != before
-        if changes or (self.is_first and _tensors_of(args[0]) != tensors):
+        if changes or (self.is_first and _are_new(weights, _made_weights(args[0]))):
             self.changing.add(self.number)
         return result
 
 
-def _tensors_of(module: nn.Module) -> dict[str, int]:
-    """Those that lie on a module itself, by name: which they are."""
-    return {name: id(value) for name, value in vars(module).items()
-            if isinstance(value, torch.Tensor)}  # fmt: skip
+def _made_weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors that lie on a module in a parameter's place, made of its parameters: `weight`, of
+    `weight_g` and `weight_v`."""
+    names = module._parameters
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor)
+        and value.grad_fn is not None
+        and any(of.startswith(f"{name}_") for of in names)
+    }
+
+
+def _are_new(before: dict[str, torch.Tensor], now: dict[str, torch.Tensor]) -> bool:
+    return any(before.get(name) is not weight for name, weight in now.items())
 
 
 def _versions(values: Iterable[Any]) -> list[int]:

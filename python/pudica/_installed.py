@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from torch import nn
 
 from ._checkpointing import Takeover
-from ._hooks import ForwardBegin, ForwardEnd, Guard, LayerBegin, LayerEnd, Place
+from ._hooks import (
+    ForwardBegin,
+    ForwardEnd,
+    Guard,
+    LayerBegin,
+    LayerEnd,
+    Place,
+    take_copied_hooks,
+)
 from ._messages import Messages
+from ._newcomers import is_odd
 
 if TYPE_CHECKING:
     from ._handle import Handle
@@ -20,17 +29,22 @@ attached_modules: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Handle]]
 attached_modules = weakref.WeakKeyDictionary()
 
 
+class _OnLayer(NamedTuple):
+    layer: weakref.ref[nn.Module]
+    hooks: list[Any]
+    places: list[Place]
+    guard: Guard
+
+
 class Installed(Messages):
     """The part of Handle that is on the modules."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._layers: list[weakref.ref[nn.Module]] = []
+        self._on_layers: list[_OnLayer] = []
         self._parameter_ids: set[int] = set()
         self._outer: dict[int, set[int]] = {}  # of each module with hooks: those it lies in
-        self._hooks: list[Any] = []
-        self._places: list[Place] = []  # of the layers' hooks
-        self._guards: list[Guard] = []
+        self._hooks: list[Any] = []  # on what the layers lie in
         self._newcomers: Newcomers | None = None
 
     @property
@@ -76,36 +90,46 @@ class Installed(Messages):
         end = layer.register_forward_hook(
             LayerEnd(self._handle), with_kwargs=True, prepend=True, always_call=True
         )
-        self._layers.append(weakref.ref(layer))
-        self._hooks += [begin, end]
-        self._places += [Place(begin, last=True), Place(end, last=False)]
-        self._guards.append(Guard(self._handle, layer))
+        self._on_layers.append(_OnLayer(
+            weakref.ref(layer), [begin, end], [Place(begin, last=True), Place(end, last=False)],
+            Guard(self._handle, layer)))  # fmt: skip
         attached_modules[layer] = weakref.ref(self._handle)
 
     def _welcome_newcomers(self) -> None:
         fresh = self._newcomers.fresh() if self._newcomers is not None else []
-        if fresh:  # in the place of others, maybe
-            self._layers = [ref for ref in self._layers if ref() is not None]
-            self._guards = [guard for guard in self._guards if guard.is_alive()]
+        if not fresh:
+            return
+        self._on_layers = [on for on in self._on_layers if on.layer() is not None]
         for layer in fresh:
-            if layer in attached_modules:
+            # What holds layers is none itself; nor is what attach() would refuse, or not know yet.
+            if any(module in attached_modules for module in layer.modules()) or is_odd(layer):
                 continue
+            take_copied_hooks(layer)
             self._parameter_ids |= {id(p) for p in layer.parameters()}
             self._install_on(layer)
 
+    def _hold_places(self) -> None:
+        """As a forward begins: to one end of the hooks there, also of those the user added."""
+        for on in self._on_layers:
+            for place in on.places:
+                place.take()
+
+    def _put_guards(self) -> None:
+        for on in self._on_layers:
+            on.guard.put()
+
+    def _take_guards(self) -> None:
+        for on in self._on_layers:
+            on.guard.take()
+
     def _uninstall(self) -> None:
-        for hook in self._hooks:
+        self._take_guards()
+        for hook in (*self._hooks, *(hook for on in self._on_layers for hook in on.hooks)):
             hook.remove()
         self._hooks.clear()
-        self._places.clear()
-        self._take_guards()
         for module in [m for m, ref in attached_modules.items() if ref() is self]:
             del attached_modules[module]
         self._takeover.give_back()
-
-    def _take_guards(self) -> None:
-        for guard in self._guards:
-            guard.take()
 
     def _take_over_checkpointing(self) -> None:
         if self._takeover.take():

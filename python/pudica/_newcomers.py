@@ -5,7 +5,16 @@ from __future__ import annotations
 import weakref
 from typing import NamedTuple
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+
+
+def is_odd(layer: nn.Module) -> bool:
+    """A layer that cannot be planned, or not yet: compiled, scripted, or without its parameters."""
+    if isinstance(layer, torch.jit.ScriptModule) or layer._compiled_call_impl is not None:
+        return True
+    return any(map(is_lazy, (*layer.parameters(), *layer.buffers())))
 
 
 class _Parent(NamedTuple):

@@ -7,7 +7,6 @@ import logging
 import operator
 import os
 import pathlib
-import weakref
 from collections.abc import Sequence
 from typing import Any, Union
 
@@ -30,11 +29,15 @@ class Questions:
     """The part of Handle that answers, saves and loads."""
 
     _native: Any
-    _layers: list[weakref.ref[nn.Module]]
     _device: torch.device
     _shapes: ShapeReader
     _state_file: str
     _failures: int
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The modules that plans are made of."""
+        raise NotImplementedError
 
     @property
     def budget(self) -> int:
@@ -55,7 +58,7 @@ class Questions:
         and could not have given back. Budgets are on what is reserved."""
         stats: dict[str, Any] = json.loads(self._native.stats())
         stats["failures"] += self._failures
-        stats["layers"] = len(self._layers)
+        stats["layers"] = len(self.layers)
         return stats
 
     def plans(self) -> list[dict[str, Any]]:
@@ -129,6 +132,7 @@ class Questions:
         return {
             "schema": _STATE_SCHEMA,
             "dimensions": [[list(axis) for axis in g] for g in self._shapes.dimensions()],
+            "switches": self._shapes.switches(),
             "learned": self._ask(StateError, self._native.serialize),
         }
 
@@ -140,11 +144,12 @@ class Questions:
             raise StateError(f"state: schema is {seen!r}; expected {_STATE_SCHEMA!r}")
         try:
             groups = [[(str(p), int(a)) for p, a in group] for group in state["dimensions"]]
+            switches = list(state.get("switches", ()))  # those of older states are not told
             learned = str(state["learned"])
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state: damaged: {error!r}") from None
         self._ask(StateError, self._native.restore, learned)
-        self._shapes.preset(groups)
+        self._shapes.preset(groups, switches)
 
     @staticmethod
     def _ask(kind: Any, call: Any, *arguments: Any) -> Any:

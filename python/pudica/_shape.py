@@ -14,11 +14,13 @@ _MOST_DIMENSIONS = 6  # of a native shape key, the batch included
 MOST_KINDS = 15  # the native side has one more, for all others
 _MOST_WORDS = 3  # that one argument may be: of more it is text, and tells no calls apart
 _LONGEST_WORD = 32
+_MOST_SWITCHED = 4  # kinds of calls that only switches tell apart; others of them are one
 
 # Argument path, axis. Of a list's items as a whole the axis is one of those below zero.
 Axis = tuple[str, int]
 _ITEMS, _TOTAL, _LARGEST = -1, -2, -3  # the largest of the items along axis k: _LARGEST - k
 Sizes = dict[Axis, int]
+Switches = tuple[Any, ...]  # names and values by turns
 
 
 def _is_batch(axis: Axis) -> bool:
@@ -37,8 +39,9 @@ class Kind:
     differ, and how many elements along these axes in all.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, switches: Switches = ()) -> None:
         self.number = number
+        self.switches = switches
         self.groups: list[list[Axis]] = []  # axes that were always of one size; the batch first
         self.names: list[str] = []
         self._kept: list[Axis] = []  # the first axis of each group that is a dimension of the key
@@ -226,7 +229,7 @@ class _Words:
     def __init__(self) -> None:
         self._seen: dict[Any, set[Any]] = {}  # by module and argument
 
-    def of(self, module: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def of(self, module: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Switches:
         words: list[Any] = []
         for name, value in (*enumerate(args), *kwargs.items()):
             kind = type(value)
@@ -246,7 +249,7 @@ class ShapeReader:
     def __init__(self) -> None:
         self._kinds: dict[Any, Kind] = {}
         self._words = _Words()
-        self._preset: list[list[Axis]] | None = None
+        self._preset: tuple[list[list[Axis]], Switches] | None = None  # until a call takes it
         self.last: Kind | None = None
 
     def read(
@@ -257,32 +260,56 @@ class ShapeReader:
         leaves = leaves_of(args, kwargs)
         if not leaves:
             return None, [], []
-        signature = (
+        form = (
             id(module),
             module.training,
             torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
             tuple(leaf.form() for leaf in leaves),
-            self._words.of(id(module), args, kwargs),
         )
-        kind = self._kinds.get(signature)
-        if kind is None:
-            if len(self._kinds) >= MOST_KINDS:
-                return None, ["elements"], [max(1, _elements_in(leaves))]
-            kind = self._kinds[signature] = Kind(len(self._kinds))
-            if self._preset is not None and kind.number == 0:
-                kind.take(self._preset, leaves)
+        signature = self._signature(form, self._words.of(id(module), args, kwargs), leaves)
+        if signature is None:
+            return None, ["elements"], [max(1, _elements_in(leaves))]
+        kind = self._kinds[signature]
         try:
             names, values = kind.read(leaves)
         except BaseException:  # Ctrl-C strikes anywhere: begun anew
-            self._kinds[signature] = Kind(kind.number)
+            self._kinds[signature] = Kind(kind.number, kind.switches)
             raise
         self.last = kind
         return kind.number, names, values
+
+    def _signature(self, form: Any, switches: Switches, leaves: list[Leaf]) -> Any | None:
+        """Of a kind, which is made where there is none yet. None: there is no room for one more.
+        Calls that differ in switches alone are never without a kind for that."""
+        signature = form, switches
+        if signature in self._kinds:
+            return signature
+        alike = [known for known in self._kinds if known[0] == form]
+        if sum(bool(known[1]) for known in alike) >= _MOST_SWITCHED:
+            signature = form, ()
+            if signature in self._kinds:
+                return signature
+        takes = self._preset is not None and switches == self._preset[1]
+        # Nought is what a loaded state is of.
+        free = range(0 if takes or self._preset is None else 1, MOST_KINDS)
+        used = {kind.number for kind in self._kinds.values()}
+        number = next((n for n in free if n not in used), None)
+        if number is None:
+            return alike[0] if alike else None
+        kind = self._kinds[signature] = Kind(number, switches)
+        if takes and self._preset is not None and number == 0:
+            kind.take(self._preset[0], leaves)
+            self._preset = None
+        return signature
 
     def dimensions(self) -> list[list[Axis]]:
         """Of the latest kind of call: what a saved state must be read with."""
         return self.last.groups if self.last is not None else []
 
-    def preset(self, groups: list[list[Axis]]) -> None:
-        """The dimensions that a loaded state was learned with."""
-        self._preset = groups
+    def switches(self) -> list[Any]:
+        """Of that kind likewise."""
+        return list(self.last.switches) if self.last is not None else []
+
+    def preset(self, groups: list[list[Axis]], switches: Iterable[Any] = ()) -> None:
+        """The dimensions that a loaded state was learned with, and the switches of its calls."""
+        self._preset = (groups, tuple(switches)) if not self._kinds else None

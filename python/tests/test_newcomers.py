@@ -98,3 +98,38 @@ def test_another_handles_layer_stays_its_own() -> None:
         model.layers.append(other.layers[0])
         loss_of(model, 1).backward()
         assert len(handle.layers) == 4 and len(its.layers) == 4
+
+
+def test_copies_of_layers_carry_no_more_hooks_each_time() -> None:
+    model: Any = Stack(4)
+    with pudica.attach(model, "1GiB", daemon=False) as handle:
+        for k in range(12):
+            loss_of(model, k).backward()
+            model.layers[1] = copy.deepcopy(model.layers[1])
+        loss_of(model, 0).backward()
+        assert len(model.layers[1]._forward_hooks) == 1
+        assert len(model.layers[1]._forward_pre_hooks) == 1
+        assert len(handle.layers) == 4
+    layer = model.layers[1]
+    assert not layer._forward_hooks and not layer._forward_hooks_always_called
+    assert not layer._forward_pre_hooks_with_kwargs and not layer._forward_hooks_with_kwargs
+
+
+class Lazy(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner[0] = nn.LazyLinear(128)
+
+
+@pytest.mark.parametrize("make", [lambda inner: Lazy(), lambda inner: nn.Sequential(inner)])
+def test_what_attach_would_refuse_is_no_newcomer(make: Callable[[nn.Module], nn.Module]) -> None:
+    model: Any = Stack(4, lambda: Block())
+    model.layers.append(nn.Sequential(Block()))
+    model.layers.append(Lazy())
+    loss_of(model, 0)  # it knows its parameters now
+    with pudica.attach(model, "1GiB", "Block", daemon=False) as handle:
+        loss_of(model, 0).backward()
+        known = len(handle.layers)
+        model.layers[2] = make(model.layers[2])
+        loss_of(model, 1).backward()
+        assert handle.stats()["failures"] == 0 and len(handle.layers) <= known

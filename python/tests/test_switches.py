@@ -10,6 +10,8 @@ import torch
 from budgets import Course, Stack, Training
 from torch import nn
 
+import pudica
+
 STEPS = 60
 
 
@@ -72,3 +74,42 @@ def test_a_long_text_is_none_from_the_start() -> None:
 
     course = Training(Switched, step, STEPS).held(0.5)
     assert course.stats["learning_steps"] <= 8
+
+
+class Many(Switched):
+    def forward(self, words: torch.Tensor, **switches: Any) -> Any:
+        return super().forward(words, switches.get("large", False))
+
+
+# That say nothing of what a step needs: each kind of call learns anew, and there is room for few.
+def test_many_switches_leave_nothing_unplanned() -> None:
+    def step(model: nn.Module, k: int) -> None:
+        drawn = random.Random(7 * k)
+        switches = {name: drawn.random() < 0.5 for name in "abcde"}
+        model(words_of(k), **switches).square().mean().backward()
+
+    course = Training(Many, step, STEPS).held(0.5)
+    assert course.stats["unplanned_steps"] == 0
+    assert course.stats["learning_steps"] <= 24
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_saved_state_is_of_the_calls_that_it_was_saved_behind(first: bool) -> None:
+    def run(handle: Any, large: bool, steps: int) -> Any:
+        """Of the last but one: a step ends as the next one begins."""
+        for k in range(steps):
+            model(words_of(k), large=large).square().mean().backward()
+        return handle.stats()["last_step"]
+
+    torch.manual_seed(0)
+    model = Switched()
+    with pudica.attach(model, "1GiB", daemon=False) as handle:
+        run(handle, True, 12)
+        run(handle, False, 12)
+        state = handle.state_dict()
+    with pudica.attach(model, "1GiB", daemon=False) as handle:
+        handle.load_state_dict(state)
+        if first:
+            assert run(handle, True, 2)["reason"].startswith("learning"), "it is of other calls"
+        told = run(handle, False, 2)
+        assert told["predicted_peak_bytes"] == pytest.approx(told["peak_bytes"], rel=0.01)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from budgets import Block, Stack, Training
 from torch import nn
+from torch.nn import functional
 from torch.nn.utils import prune
 
 import pudica
@@ -66,3 +67,66 @@ def test_what_the_forward_left_on_a_module_stays(change: Callable[[nn.Linear], n
             now = [layer.inner[0].weight for layer in model.layers]
             assert all(a is b for a, b in zip(weights, now))
         assert handle.stats()["recomputed_layers"] > 12
+
+
+class Counting:
+    """Looks at what goes into a module, leaves it there, and counts and draws beside it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.drawn = torch.Generator().manual_seed(1)
+
+    def __call__(self, module: Any, args: Any) -> None:
+        self.calls += 1
+        torch.rand(2, generator=self.drawn)
+        module.seen = args[0].detach()
+        module.weight_of_it = (args[0] ** 2).mean()  # for a loss beside
+
+
+# Else they would count twice.
+@pytest.mark.parametrize("policy", ["full", "pudica"])
+def test_hooks_that_leave_other_tensors_on_a_module_run_once(policy: str) -> None:
+    hook = Counting()
+
+    def make() -> nn.Module:
+        model: Any = Stack(6)
+        for layer in model.layers:
+            layer.inner[0].register_forward_pre_hook(hook)
+        return model
+
+    def run(attached: bool) -> tuple[int, Any, str]:
+        hook.calls, hook.drawn = 0, torch.Generator().manual_seed(1)
+        training = Training(make, step, 8)
+        bits = training.run("1GiB", policy).bits if attached else training.plain()
+        return hook.calls, hook.drawn.get_state().tolist(), bits
+
+    assert run(attached=True) == run(attached=False)
+
+
+class Remade(nn.Module):
+    """Makes its weight anew in a hook, and lets the old one go first: it may lie where that did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight_v = nn.Parameter(torch.randn(32, 32) / 8)
+        self.weight: torch.Tensor | None = None
+        self.register_forward_pre_hook(self.remake)
+
+    @staticmethod
+    def remake(module: Any, args: Any) -> None:
+        module.weight = None
+        module.weight = module.weight_v * 2
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return functional.linear(x, self.weight)  # type: ignore[arg-type]
+
+
+def remade(_linear: nn.Linear) -> nn.Module:
+    return nn.Sequential(Remade(), nn.Linear(32, 128))
+
+
+def test_a_weight_that_lies_where_the_last_one_did_is_another() -> None:
+    training = Training(made_of(remade), step, 12)
+    course = training.run("1TiB", "full")
+    assert course.bits == training.plain()
+    assert course.stats["recomputed_layers"] > 6 * 8

@@ -1,5 +1,6 @@
 // Forwards that share a backward: the plan of each.
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -114,7 +115,22 @@ const Follower* WaitingForwards::follower(const ForwardKind& kind) const {
   return found == followers_.end() ? nullptr : &found->second;
 }
 
+void WaitingForwards::note_shown(const ForwardKind& kind, bool shown) {
+  const auto known = std::ranges::find(in_vain_, kind, [](const auto& one) { return one.first; });
+  if (known == in_vain_.end()) {
+    in_vain_.emplace_back(kind, shown ? 0 : 1);
+  } else {
+    known->second = shown ? 0 : known->second + 1;
+  }
+}
+
+bool WaitingForwards::may_be_shown(const ForwardKind& kind) const {
+  const auto known = std::ranges::find(in_vain_, kind, [](const auto& one) { return one.first; });
+  return known == in_vain_.end() || known->second < kMostInVain;
+}
+
 void WaitingForwards::forget(const ForwardKind& kind) {
+  std::erase_if(in_vain_, [&](const auto& known) { return known.first == kind; });
   std::erase_if(ran_, [&](const Ran& ran) { return ran.kind == kind; });
   std::erase_if(followers_, [&](const auto& known) {
     return known.first == kind || known.second.kind == kind;
@@ -122,6 +138,7 @@ void WaitingForwards::forget(const ForwardKind& kind) {
 }
 
 void WaitingForwards::forget(const ForwardOwner* owner) {
+  std::erase_if(in_vain_, [owner](const auto& known) { return known.first.owner == owner; });
   std::erase_if(ran_, [owner](const Ran& ran) { return ran.kind.owner == owner; });
   std::erase_if(followers_, [owner](const auto& known) {
     return known.first.owner == owner || known.second.kind.owner == owner;
@@ -220,7 +237,8 @@ bool ControllerImpl::is_followed(const StepKind& kind) const {
 bool ControllerImpl::shows_others(const StepContext& context) const {
   if (context.following_forwards > 0) return false;
   return std::ranges::any_of(waiting_->ran(), [this](const WaitingForwards::Ran& ran) {
-    return ran.recorded && (ran.kind.owner != this || ran.kind.number != kind_->number);
+    const bool is_own = ran.kind.owner == this && ran.kind.number == kind_->number;
+    return ran.recorded && !is_own && waiting_->may_be_shown(ran.kind);
   });
 }
 
@@ -235,6 +253,11 @@ void ControllerImpl::take_waited(const StepOutcome& outcome) {
     ran->kind.owner->learn_waited(ran->kind.number, waited);
   }
   const bool recorded = !outcome.segments.empty();
+  for (const WaitingForwards::Ran& ran : waiting_->ran()) {
+    if (!recorded || !ran.recorded || outcome.waits || ran.kind == own) continue;
+    const auto is_it = [&](const WaitedForward& one) { return one.context.step == ran.step; };
+    waiting_->note_shown(ran.kind, std::ranges::any_of(outcome.waited, is_it));
+  }
   waiting_->ended({outcome.context.step, own, recorded}, outcome.context, outcome.waits);
 }
 
@@ -242,15 +265,20 @@ void ControllerImpl::learn_waited(std::uint8_t kind_number, const WaitedForward&
   if (broken_ || kind_number >= kinds_.size()) return;
   StepKind& kind = kinds_[kind_number];
   if (kind.passing) return;
-  StepOutcome outcome;
-  outcome.context = waited.context;
-  outcome.plan = waited.plan;
-  outcome.forwards = waited.forwards;
-  outcome.segments = waited.segments;
-  learn_first_apart(outcome);
-  const std::uint64_t version = learner_.version();
-  learner_.observe(placed(outcome, kind), kind.doubtful_steps > 0 ? options_.warmup_fit_error : 0);
-  if (learner_.version() != version) predictions_changed(step_);
+  try {
+    StepOutcome outcome;
+    outcome.context = waited.context;
+    outcome.plan = waited.plan;
+    outcome.forwards = waited.forwards;
+    outcome.segments = waited.segments;
+    learn_first_apart(outcome);
+    const std::uint64_t version = learner_.version();
+    learner_.observe(placed(outcome, kind),
+                     kind.doubtful_steps > 0 ? options_.warmup_fit_error : 0);
+    if (learner_.version() != version) predictions_changed(step_);
+  } catch (const std::exception& failure) {
+    stand_down(failure.what());  // it is not the caller's
+  }
 }
 
 StepDecision ControllerImpl::plan_shared(const StepContext& context, const StepModel& model) {

@@ -89,6 +89,10 @@ class WaitingForwards {
   // By what the latest forward of this kind was followed, of another one; null: by nothing, or its
   // backward came with it.
   [[nodiscard]] const Follower* follower(const ForwardKind& kind) const;
+  // Whether the backward of a later forward, where both are recorded, tells of such a forward: not
+  // where it has had its own by then.
+  void note_shown(const ForwardKind& kind, bool shown);
+  [[nodiscard]] bool may_be_shown(const ForwardKind& kind) const;
   // All that is known of a kind, or of all of an owner.
   void forget(const ForwardKind& kind);
   void forget(const ForwardOwner* owner);
@@ -106,6 +110,8 @@ class WaitingForwards {
   std::optional<Forward> latest_;
   std::vector<Ran> ran_;
   std::vector<std::pair<ForwardKind, Follower>> followers_;
+  static constexpr int kMostInVain = 3;
+  std::vector<std::pair<ForwardKind, int>> in_vain_;  // since one was shown
   Bytes first_base_bytes_{0};
   bool find_casts_ = false;
   bool known_ = true;

@@ -84,6 +84,23 @@ TEST(WaitingForwards, OneOfItsOwnKindFollowsNone) {
   EXPECT_EQ(waiting.follower({&owner, 0}), nullptr);
 }
 
+TEST(WaitingForwards, WhatIsNotShownIsNotWaitedForForEver) {
+  Owner owner;
+  WaitingForwards waiting;
+  const ForwardKind kind{&owner, 0};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(waiting.may_be_shown(kind)) << i;
+    waiting.note_shown(kind, false);
+  }
+  EXPECT_FALSE(waiting.may_be_shown(kind));
+  EXPECT_TRUE(waiting.may_be_shown({&owner, 1}));
+  waiting.note_shown(kind, true);
+  EXPECT_TRUE(waiting.may_be_shown(kind));
+  for (int i = 0; i < 3; ++i) waiting.note_shown(kind, false);
+  waiting.forget(&owner);
+  EXPECT_TRUE(waiting.may_be_shown(kind));
+}
+
 TEST(WaitingForwards, NothingIsKnownOfWhoIsGone) {
   Owner owner;
   Owner other;

@@ -192,6 +192,14 @@ class HeldTensors:
             return not self._is_container
         return not self.is_replaced() or (self.is_state() and _bytes(self._kept) <= _LARGEST_COPY)
 
+    def is_of(self, own: dict[str, Any], name: str) -> bool:
+        return self._own is own and self.name == name
+
+    def is_written(self) -> None:
+        """By a hook, which does not run again: it is to be found as it is now."""
+        self._written = _versions(self._kept)
+        self._values = _small_values(self._own.get(self.name))
+
     def is_state(self) -> bool:
         """Tensors, numbers and words."""
         return all(

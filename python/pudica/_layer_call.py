@@ -26,7 +26,7 @@ from ._foreign import (
 )
 from ._found import Found
 from ._held import Held, HeldBuffer, HeldTensors, replaced_buffers
-from ._inner_hooks import take_hooks, watch
+from ._inner_hooks import WRITTEN, Left, take_hooks, watch
 from ._parts import Parts
 from ._reach import Reach
 
@@ -58,6 +58,7 @@ class LayerCall:
         "found",
         "held",
         "is_lost",
+        "left",
         "module",
         "modules",
         "numpys_random",
@@ -95,6 +96,7 @@ class LayerCall:
         self.numpys_random: Any = None
         self.context: Sequence[tuple[contextvars.ContextVar[Any], Any]] = ()
         self.changing_hooks: set[int] = set()  # inside it, that the forward was changed by
+        self.left: list[Left] = []  # by hooks inside it, on their modules
         # What it reached as its forward began, where that changed what its class does not.
         self.found: Found | None = None
         self.is_lost = False  # that, which cannot be put back
@@ -126,7 +128,7 @@ class LayerCall:
         self.numpys_random = _numpy_random.state()
         self.context = _found_in_context()
         if parts.hooks:
-            self.changing_hooks = watch(self.modules)
+            self.changing_hooks, self.left = watch(self.modules)
         self.attributes = parts.attributes
 
     def ends(self) -> None:
@@ -135,6 +137,7 @@ class LayerCall:
         if _numpy_random.same(self.numpys_random, _numpy_random.state()):
             self.numpys_random = None
         try:
+            self.note_written()
             self.note_replaced()
             self.held = [one for one in self.held if one.is_wanted()] or ()
         except Exception:  # noqa: BLE001  (objects of the user's)
@@ -154,6 +157,15 @@ class LayerCall:
                 {name: value for name, value in plain.items() if type(value) is not list}
                 for plain in self.attributes
             ]
+
+    def note_written(self) -> None:
+        """By hooks that do not run again, into what the forward found on its modules."""
+        for left in self.left:
+            if left.value is not WRITTEN or left.hook in self.changing_hooks:
+                continue
+            for one in self.held:
+                if isinstance(one, HeldTensors) and one.is_of(vars(left.module), left.name):
+                    one.is_written()
 
     def note_replaced(self) -> None:
         buffers = replaced_buffers(self.buffers, self.modules) if self.buffers else []
@@ -265,6 +277,9 @@ class LayerCall:
                 self.does_without_large()
             for one in (*self.replaced, *self.replaced_large):
                 one.put_back(_undoing.tell)
+            for left in self.left:
+                if left.hook not in self.changing_hooks:
+                    left.put()
             # forward(), not the call.
             take_hooks(self.modules, self.changing_hooks)
             if not self.context:

@@ -130,3 +130,68 @@ def test_a_weight_that_lies_where_the_last_one_did_is_another() -> None:
     course = training.run("1TiB", "full")
     assert course.bits == training.plain()
     assert course.stats["recomputed_layers"] > 6 * 8
+
+
+class Noised(nn.Linear):
+    """Reads what a hook leaves on it."""
+
+    noise: Any = None
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x if self.noise is None else x * self.noise)
+
+
+def noised(linear: nn.Linear) -> nn.Module:
+    drawn = torch.Generator().manual_seed(linear.in_features)
+
+    def draw(module: Any, args: Any) -> None:
+        module.noise = torch.rand(args[0].shape[-1], generator=drawn)
+
+    out = Noised(linear.in_features, linear.out_features)
+    out.register_forward_pre_hook(draw)
+    return out
+
+
+def counted(linear: nn.Linear) -> nn.Module:
+    def count(module: Any, args: Any) -> None:
+        module.calls = getattr(module, "calls", 0) + 1
+        module.noise = 1 / module.calls
+
+    out = Noised(linear.in_features, linear.out_features)
+    out.register_forward_pre_hook(count)
+    return out
+
+
+def large(linear: nn.Linear) -> nn.Module:
+    def draw(module: Any, args: Any) -> None:
+        module.noise = torch.rand(1 << 15)[:1] + torch.ones_like(args[0])
+
+    out = Noised(linear.in_features, linear.out_features)
+    out.register_forward_pre_hook(draw)
+    return out
+
+
+def followed(linear: nn.Linear) -> nn.Module:
+    """A running mean of what goes in, written in place, which nobody reads."""
+
+    def follow(module: Any, args: Any) -> None:
+        if not hasattr(module, "mean"):
+            module.mean = torch.zeros(200, 200)
+        module.mean.mul_(0.9).add_(args[0].detach().mean() * 0.1)
+
+    linear.register_forward_pre_hook(follow)
+    return linear
+
+
+# The hook is not run again: it would draw and count twice.
+@pytest.mark.parametrize(
+    ("change", "recomputed"), [(noised, True), (counted, True), (large, False), (followed, True)]
+)
+def test_what_hooks_leave_is_found_again(
+    change: Callable[[nn.Linear], nn.Module], recomputed: bool
+) -> None:
+    training = Training(made_of(change), step, 12)
+    course = training.run("1TiB", "full")
+    assert course.bits == training.plain()
+    assert course.stats["failures"] == 0
+    assert (course.stats["recomputed_layers"] > 6 * 8) is recomputed

@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_modules
 
 from . import _undoing
 from ._atoms import VALUES
 from ._hooks import is_ours
 
 _KINDS = ("_forward_pre_hooks", "_forward_hooks")
+_OF_ALL = ("_global_forward_pre_hooks", "_global_forward_hooks")
 _SMALL = 1 << 16  # bytes
 
 
@@ -179,7 +181,12 @@ def _unwatch(hooks: Any, number: int, watched: _Watched) -> None:
 
 
 def take_hooks(modules: Iterable[nn.Module], changing: set[int]) -> None:
-    """Takes the forward hooks of modules away but for these, to be undone."""
+    """Takes the forward hooks of modules away but for these, to be undone; those on all modules
+    there are as well."""
+    for kind in _OF_ALL:
+        if of_all := getattr(torch_modules, kind):
+            _undoing.tell(functools.partial(setattr, torch_modules, kind, of_all))
+            setattr(torch_modules, kind, OrderedDict())
     for module in modules:
         attributes = vars(module)
         hooks = {kind: attributes[kind] for kind in _KINDS if attributes.get(kind)}

@@ -195,3 +195,27 @@ def test_what_hooks_leave_is_found_again(
     assert course.bits == training.plain()
     assert course.stats["failures"] == 0
     assert (course.stats["recomputed_layers"] > 6 * 8) is recomputed
+
+
+@pytest.mark.parametrize("policy", ["full", "pudica"])
+def test_hooks_on_all_modules_run_once(policy: str) -> None:
+    calls: dict[str, int] = {}
+
+    def count(module: Any, args: Any, output: Any = None) -> None:
+        name = f"{type(module).__name__} {output is None}"
+        calls[name] = calls.get(name, 0) + 1
+
+    def run(attached: bool) -> tuple[dict[str, int], str]:
+        calls.clear()
+        training = Training(lambda: Stack(6), step, 8)
+        bits = training.run("1GiB", policy).bits if attached else training.plain()
+        return dict(calls), bits
+
+    handles = [torch.nn.modules.module.register_module_forward_pre_hook(count),
+               torch.nn.modules.module.register_module_forward_hook(count)]  # fmt: skip
+    try:
+        assert run(attached=True) == run(attached=False)
+        assert calls
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -324,6 +324,7 @@ StepReport Session::end_step() {
   report.overrun = meter_.overruns() > overruns_before_;
   note_hook_free(report);
   if (!call_failed_) judge_prediction(report);
+  note_course(waits);
   if (host_) report.host_peak_bytes = Bytes(host_->pool().peak_bytes());
   report.recorded = decision_.record;
   report.other_layers = called_others_;

@@ -146,6 +146,7 @@ class Session final : public Handle {
   // Of the step's calls, where they were looked at: StepReport::ran_free.
   [[nodiscard]] bool ran_free() const;
   void note_hook_free(const StepReport& report);
+  void note_course(bool waits);
   void judge_prediction(const StepReport& report);
   void prepare_cache();
   [[nodiscard]] Bytes left_free_bytes() const;
@@ -228,7 +229,10 @@ class Session final : public Handle {
   bool began_at_layer_ = false;
   std::optional<std::int64_t> in_use_at_forward_;  // as one began since, that waits() was true for
   bool ran_hook_free_ = false;                     // layers of the latest step that is over
-  bool free_one_waits_ = false;                    // and that step's backward is to come
+  // So many more with a backward of their own, since one waited for another's though none was to
+  // follow: a forward without gradients, before whose need nothing of it could be given back.
+  int steps_until_free_ = 0;
+  bool free_one_waits_ = false;  // and that step's backward is to come
   std::int64_t plan_ns_ = 0;
   HostInstant step_began_;
   std::int64_t reserved_before_ = 0;

@@ -129,6 +129,7 @@ bool Session::is_joined(std::size_t place) const {
 bool Session::keeps_revocably() const {
   if (!decision_.plan) return options_.budget_bytes.count() > 0;
   if (leaves_doubt_ || course_leaves_doubt_) return true;
+  if (steps_until_free_ > 0 && options_.budget_bytes.count() > 0) return true;
   return decision_.plan->revocable;
 }
 

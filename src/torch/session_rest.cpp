@@ -74,6 +74,15 @@ void Session::note_hook_free(const StepReport& report) {
   if (std::exchange(free_one_waits_, false) && was_short) held_predictions_.stood_in_the_way();
 }
 
+void Session::note_course(bool waits) {
+  constexpr int kStepsInHooks = 8;
+  if (waits && !context_.shares_backward()) {
+    steps_until_free_ = kStepsInHooks;
+  } else if (shared_backward_.own_went_back()) {
+    steps_until_free_ = std::max(0, steps_until_free_ - 1);
+  }
+}
+
 // Of a step that is over as it should.
 void Session::judge_prediction(const StepReport& report) {
   const Bytes peak = report.peak_bytes;

@@ -225,6 +225,33 @@ TEST_F(WaitedForwardTest, ABackwardOfItsOwnIsNoneOfTheLastOnes) {
   EXPECT_EQ(backwards_of(outcome.segments).size(), 2U);
 }
 
+// Its layers could not be given back while the other one runs, of which no plan knew.
+TEST_F(WaitedForwardTest, AForwardThatWaitedUnforeseenIsKeptRevocablyTheNextTime) {
+  policy_->record = false;
+  policy_->plan->revocable = false;
+  auto handle = attach_with(std::int64_t{1} << 40);
+  const auto ran_free = [this, &handle](bool alone) {
+    model_->clear_gradients();
+    at::Tensor one = forward_as(*handle, "one", 16).mean(1);
+    at::Tensor other = at::ones({2, 32});
+    if (!alone) {
+      handle->begin_step({2, 24});
+      other = handle->layer(
+          0, [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in[0] * 2}; },
+          {other}, {.layer_class = "frozen"})[0];
+    }
+    const bool was_free = alone ? false : policy_->outcomes.back().ran_free;
+    torch::autograd::backward({one.mul(other).sum()});
+    handle->end_step();
+    return alone ? policy_->outcomes.back().ran_free : was_free;
+  };
+  EXPECT_TRUE(ran_free(/*alone=*/true));
+  EXPECT_TRUE(ran_free(/*alone=*/false));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(ran_free(/*alone=*/false)) << i;
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(ran_free(/*alone=*/true)) << i;
+  EXPECT_TRUE(ran_free(/*alone=*/true));
+}
+
 // What was taken back of it tells nothing of its mode.
 TEST_F(WaitedForwardTest, RevokedLayersAreLeftOut) {
   auto handle = attach_with(0);
